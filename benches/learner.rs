@@ -7,7 +7,7 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use criticd::learner::window::Window;
 use criticd::learner::{DriftSensitivity, Learner, Settings};
 use criticd::math::dense::{Matrix, Op, product};
-use criticd::snapshot::{Ask, Evaluation, Evaluator, Scratch};
+use criticd::snapshot::{Ask, Evaluation, EvaluationScratch, Evaluator};
 use criticd::transition::{Batch, BatchParts};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -167,7 +167,7 @@ fn queries(c: &mut Criterion) {
         let model = Evaluator::new(snapshot);
         let mut rng = ChaCha8Rng::seed_from_u64(2);
         let states: Vec<f64> = (0..STATES * DIM).map(|_| rng.random_range(-1.7..1.7)).collect();
-        let (mut scratch, mut out) = (Scratch::default(), Evaluation::default());
+        let (mut scratch, mut out) = (EvaluationScratch::default(), Evaluation::default());
         let mut singles = states.chunks_exact(DIM).cycle();
         group.bench_function(BenchmarkId::new("one state, m", m), |bench| {
             bench.iter(|| {

@@ -24,7 +24,7 @@ mod title;
 pub use crate::colour::Colours;
 
 use crate::colour::{ABSENT, HATCH, HATCHED, Oklab, PALE, is_hatch};
-use crate::whole_file::Output;
+use crate::whole_file::OutputFile;
 use legend::Key;
 use std::io;
 use std::path::Path;
@@ -297,7 +297,7 @@ impl Figure {
     /// # Panics
     /// As there, or if `columns` is 0.
     pub fn write_png_in_rows(&self, path: &Path, columns: usize) -> io::Result<()> {
-        Output::to(path, &[])?.write(&self.png_in_rows(columns))
+        OutputFile::to(path, &[])?.write(&self.png_in_rows(columns))
     }
 
     /// The bytes of a PNG file, with a new row of panels after every `columns` of them.
@@ -327,7 +327,7 @@ impl Figure {
             let (left, top) = (PANEL_WIDTH * (k % columns) as f32, PANEL_HEIGHT * (k / columns) as f32);
             let bottom = top + PANEL_HEIGHT - 72.0 - LEGEND_ROW * rows as f32;
             let top = top + 56.0 + SUBTITLE_ROW * below as f32;
-            let frame = Frame { left, top, right: left + PANEL_WIDTH, bottom };
+            let frame = CanvasFrame { left, top, right: left + PANEL_WIDTH, bottom };
             let plot = match panel {
                 Panel::Heatmap(map) => map.draw(&mut canvas, frame),
                 Panel::Curves(curves) => curves.draw(&mut canvas, frame),
@@ -353,14 +353,14 @@ const LINES: [[u8; 3]; 6] =
 
 /// A rectangle of the canvas, in pixels from the top left.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Frame {
+struct CanvasFrame {
     left: f32,
     top: f32,
     right: f32,
     bottom: f32,
 }
 
-impl Frame {
+impl CanvasFrame {
     fn rect(self) -> Rect {
         Rect::from_ltrb(self.left, self.top, self.right, self.bottom).expect("frames have an extent")
     }
@@ -372,7 +372,7 @@ impl Frame {
 
 /// A frame and what its sides stand for.
 struct Plot {
-    frame: Frame,
+    frame: CanvasFrame,
     x: Side,
     y: Side,
 }
@@ -463,7 +463,7 @@ impl Canvas {
         }
     }
 
-    fn outline(&mut self, frame: Frame) {
+    fn outline(&mut self, frame: CanvasFrame) {
         let mut path = PathBuilder::new();
         path.push_rect(frame.rect());
         self.stroke(path, 1.0, INK, None);
@@ -477,7 +477,7 @@ impl Canvas {
         };
         let square = || {
             let mut path = PathBuilder::new();
-            path.push_rect(Frame { left: x - 4.5, top: y - 4.5, right: x + 4.5, bottom: y + 4.5 }.rect());
+            path.push_rect(CanvasFrame { left: x - 4.5, top: y - 4.5, right: x + 4.5, bottom: y + 4.5 }.rect());
             path
         };
         let cross = || {
@@ -547,13 +547,13 @@ impl Canvas {
     }
 
     /// Colour each pixel of `frame` by its place in it: across and up, each in (0, 1).
-    fn shade(&mut self, frame: Frame, colour: impl Fn(f64, f64) -> Oklab) {
+    fn shade(&mut self, frame: CanvasFrame, colour: impl Fn(f64, f64) -> Oklab) {
         self.surface.image(frame, |across, up| colour(across, up).srgb());
     }
 
     /// Title, ticks and names of the axes of `plot`, within `panel`.
-    fn axes(&mut self, plot: &Plot, panel: Frame, title: &str, x: (&str, &Ticks), y: (&str, &Ticks)) {
-        let Frame { left, top, bottom, .. } = plot.frame;
+    fn axes(&mut self, plot: &Plot, panel: CanvasFrame, title: &str, x: (&str, &Ticks), y: (&str, &Ticks)) {
+        let CanvasFrame { left, top, bottom, .. } = plot.frame;
         self.outline(plot.frame);
         for (value, text) in &x.1.0 {
             let at = sharp(plot.x(*value));
@@ -631,7 +631,7 @@ fn sharp(v: f32) -> f32 {
 
 impl Heatmap {
     /// Draw within `panel`, whose top and bottom are the plot's; gives the frame of the plot.
-    fn draw(&self, canvas: &mut Canvas, panel: Frame) -> Frame {
+    fn draw(&self, canvas: &mut Canvas, panel: CanvasFrame) -> CanvasFrame {
         let rows = self.values.len() / self.columns.max(1);
         assert!(rows > 0 && rows * self.columns == self.values.len(), "values are whole rows of cells");
         let fade = self.fade.as_ref().map(|f| &f.amount[..]);
@@ -644,9 +644,9 @@ impl Heatmap {
         let (bar_width, bar_gap) = (20.0, 18.0);
         let left = (panel.left + 40.0 + canvas.widest(&y_ticks) + TICK + 8.0).ceil();
         let bar_right = (panel.right - 40.0 - canvas.widest(&bar_ticks) - TICK - 8.0).floor();
-        let frame = Frame { left, right: bar_right - bar_width - bar_gap, ..panel };
+        let frame = CanvasFrame { left, right: bar_right - bar_width - bar_gap, ..panel };
         let x_ticks = canvas.ticks_across(&self.x, frame.right - frame.left);
-        let bar = Frame { left: bar_right - bar_width, right: bar_right, ..panel };
+        let bar = CanvasFrame { left: bar_right - bar_width, right: bar_right, ..panel };
 
         let share = |value: f64| (value - range[0]) / (range[1] - range[0]);
         let size = (f64::from(frame.right - frame.left), f64::from(frame.bottom - frame.top));
@@ -689,8 +689,8 @@ impl Heatmap {
 }
 
 /// The frame whose outline, one pixel wide, runs just around the pixels of `frame`.
-fn grown(frame: Frame) -> Frame {
-    Frame { left: frame.left - 0.5, top: frame.top - 0.5, right: frame.right + 0.5, bottom: frame.bottom + 0.5 }
+fn grown(frame: CanvasFrame) -> CanvasFrame {
+    CanvasFrame { left: frame.left - 0.5, top: frame.top - 0.5, right: frame.right + 0.5, bottom: frame.bottom + 0.5 }
 }
 
 fn assert_extent([low, high]: [f64; 2]) {

@@ -9,7 +9,7 @@ use criticd::journal::memory::{MemoryCheckpoints, MemoryStorage};
 use criticd::learner::mean::Mean;
 use criticd::learner::{DriftSensitivity, Settings};
 use criticd::math::kernel::{Kernel, Metric};
-use criticd::snapshot::{Ask, Evaluation, Scratch, Snapshot};
+use criticd::snapshot::{Ask, Evaluation, EvaluationScratch, Snapshot};
 use criticd::transition::{Batch, BatchParts};
 use criticd::wire;
 use nalgebra::DMatrix;
@@ -228,7 +228,7 @@ fn queries_work_in_memory_that_is_kept() {
     feed(&mut core, (0..10).map(|_| producer.message("robot", 250)), &mut 0.0);
     let model = core.board().evaluator(0).unwrap();
     let states: Vec<f64> = (0..1000 * DIM).map(|_| 2.0 * producer.rng.random::<f64>() - 1.0).collect();
-    let (mut scratch, mut out) = (Scratch::default(), Evaluation::default());
+    let (mut scratch, mut out) = (EvaluationScratch::default(), Evaluation::default());
     let mut rise = || {
         ALLOCATED.reset_peak_usage();
         let before = ALLOCATED.peak_usage();

@@ -209,15 +209,15 @@ fn hyperparameters(text: &str) {
 /// ```
 pub fn gate(data: &[u8]) {
     let Some((&[what, piece], bytes)) = data.split_first_chunk() else { return };
-    let narrow = transport::Limits {
+    let narrow = transport::PeerLimits {
         message_bytes_max: 400,
         frame_bytes_max: 300,
         parts_max: 3,
         subscriptions_max: 2,
         handshake_bytes_max: 256,
-        ..transport::Limits::default()
+        ..transport::PeerLimits::default()
     };
-    let limits = if what & 4 != 0 { narrow } else { transport::Limits::default() };
+    let limits = if what & 4 != 0 { narrow } else { transport::PeerLimits::default() };
     let socket = match what & 3 {
         0 => SocketName::Ingest,
         1 => SocketName::Control,

@@ -324,7 +324,7 @@ fn joined(path: &Path, found: &[f64], width: usize, space: &ActionSpace) -> Resu
 }
 
 /// The transitions of a table as they are learned.
-pub(super) struct Learned {
+pub(super) struct LearnedTable {
     /// Between states, or between inputs of Q.
     pub(super) rows: Rows,
     /// (n,) episode of each.
@@ -352,7 +352,7 @@ impl OfActions {
     }
 }
 
-impl Learned {
+impl LearnedTable {
     /// What `options` make of a table, which was read as `of_table` says; `rho_max` clips its ratios if there is such a limit.
     pub(super) fn of(
         options: &ActionOptions,

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::client::{Connection, endpoint};
-use super::output::{Progress, in_file};
+use super::output::{Spinner, in_file};
 use crate::client::{ClientError, Requester};
 use crate::config::Config;
 use crate::daemon::as_of::{Moment, as_of, model_then};
@@ -38,7 +38,7 @@ fn state(directory: &Path, moment: Moment) -> Result<State, Failure> {
         return Err(in_file(directory, "no data directory with a journal, from which --as-of learns again"));
     }
     let mut storage = SqliteStorage::open_beside(directory)?;
-    let progress = Progress::start("learning again");
+    let progress = Spinner::start("learning again");
     let window_rows = Config::default().window_rows;
     let found = as_of(&mut storage, &Directory::new(directory), window_rows, moment, &mut |done, of| {
         progress.advance(done, of);

@@ -1,8 +1,8 @@
 //! `criticd backup` and `criticd restore`.
 
 use super::Failure;
-use super::client::Place;
-use super::output::{Progress, in_file, moment, print};
+use super::client::DaemonPlace;
+use super::output::{Spinner, in_file, moment, print};
 use crate::daemon::survey::holds_journal;
 use crate::daemon::{archive, lock};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 )]
 pub(crate) struct Backup {
     #[command(flatten)]
-    place: Place,
+    place: DaemonPlace,
     /// Directory to make
     #[arg(long, value_name = "BACKUP")]
     out: PathBuf,
@@ -31,7 +31,7 @@ impl Backup {
             return Err(in_file(&directory, "a directory without a journal"));
         }
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        let progress = Progress::start("copying");
+        let progress = Spinner::start("copying");
         let copied = archive::backup(&directory, &self.out, unix, &mut |done, of| progress.advance(done, of));
         drop(progress);
         let manifest = copied.map_err(|e| in_file(&directory, e))?;
@@ -66,7 +66,7 @@ impl Restore {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let Self { backup, directory } = &self;
         let _lock = if directory.is_dir() { Some(lock(directory)?) } else { None };
-        let progress = Progress::start("restoring");
+        let progress = Spinner::start("restoring");
         let restored = archive::restore(backup, directory);
         drop(progress);
         let manifest = restored.map_err(|e| in_file(backup, e))?;

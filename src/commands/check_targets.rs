@@ -3,7 +3,7 @@
 use super::Failure;
 use super::given::{self, TableOptions};
 use super::output::{facts, in_file, number, print, print_json};
-use crate::hindsight::targets::{Behind, Checked, Ends, check};
+use crate::hindsight::targets::{Behind, Checked, KindEnds, check};
 use crate::learner::Settings;
 use crate::table::Table;
 use serde_json::{Value, json};
@@ -110,8 +110,8 @@ impl CheckTargets {
 }
 
 /// What stands behind ends, whether that is right, and who does it so.
-fn said(ends: &Ends, terminated: bool) -> String {
-    let Ends { count, behind, alike, mean, off, reach } = ends;
+fn said(ends: &KindEnds, terminated: bool) -> String {
+    let KindEnds { count, behind, alike, mean, off, reach } = ends;
     let what = match (behind, terminated) {
         (Behind::Nothing, true) => "nothing follows, which is right",
         (Behind::Nothing, false) => {
@@ -161,7 +161,7 @@ fn document(found: &Checked, table: &Table) -> Value {
         Behind::InReward => "in_reward",
         Behind::Other => "other",
     };
-    let ends = |ends: &Option<Ends>| {
+    let ends = |ends: &Option<KindEnds>| {
         ends.as_ref().map(|ends| {
             json!({
                 "count": ends.count,

@@ -128,7 +128,7 @@ impl Connection {
 
 /// A daemon that may or may not run: by its data directory, or by its control endpoint if it runs on this machine.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Place {
+pub(crate) struct DaemonPlace {
     /// Its data directory, or the control endpoint of a running daemon on this machine [default: the usual data directory]
     #[arg(value_name = "DIR|ENDPOINT")]
     place: Option<String>,
@@ -155,7 +155,7 @@ pub(super) fn model_of(control: &str) -> Result<crate::snapshot::Snapshot, Failu
     Ok(connection.connect()?.snapshot(None, connection.timeout())?)
 }
 
-impl Place {
+impl DaemonPlace {
     /// Seconds that a daemon may take to say where its data is.
     const PATIENCE: u64 = 5;
 
@@ -195,7 +195,7 @@ pub(super) fn with_critic(mut fields: Value, critic: Option<&str>) -> Value {
 
 /// Work on a critic that a running daemon is to begin.
 #[derive(Debug, clap::Args)]
-struct Work {
+struct WorkOptions {
     #[command(flatten)]
     connection: Connection,
     /// Which critic [default: the first]
@@ -206,7 +206,7 @@ struct Work {
     wait: bool,
 }
 
-impl Work {
+impl WorkOptions {
     /// Ask for it: the answer, which says the outcome after at most `longest`.
     fn begin(&self, op: &str, longest: Duration) -> Result<Value, ClientError> {
         let Self { connection, critic, wait } = self;
@@ -220,7 +220,7 @@ impl Work {
 #[command(after_help = "Examples:\n  criticd refit --wait\n  criticd refit --critic energy")]
 pub(crate) struct Refit {
     #[command(flatten)]
-    work: Work,
+    work: WorkOptions,
 }
 
 impl Refit {
@@ -245,7 +245,7 @@ impl Refit {
 #[command(after_help = "Examples:\n  criticd rebuild --wait\n  criticd rebuild --critic energy")]
 pub(crate) struct Rebuild {
     #[command(flatten)]
-    work: Work,
+    work: WorkOptions,
 }
 
 impl Rebuild {

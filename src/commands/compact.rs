@@ -1,8 +1,8 @@
 //! `criticd compact`.
 
 use super::Failure;
-use super::client::Place;
-use super::output::{Progress, in_file, print};
+use super::client::DaemonPlace;
+use super::output::{Spinner, in_file, print};
 use crate::daemon::{self, StartError, replace, survey};
 use crate::journal::store::SqliteStorage;
 use std::fs::File;
@@ -19,7 +19,7 @@ use std::path::Path;
 )]
 pub(crate) struct Compact {
     #[command(flatten)]
-    place: Place,
+    place: DaemonPlace,
 }
 
 impl Compact {
@@ -43,7 +43,7 @@ impl Compact {
         if free == 0 {
             return print(&format!("{shown}: the journal has {before} bytes, all of them in use\n"));
         }
-        let progress = Progress::start("compacting");
+        let progress = Spinner::start("compacting");
         let compacted = storage.compact().and_then(|()| storage.size());
         drop(progress);
         let (after, _) = compacted.map_err(|e| in_file(directory, e))?;

@@ -1,8 +1,8 @@
 //! `criticd erase`.
 
-use super::client::Place;
+use super::client::DaemonPlace;
 use super::compact::{refuse_unfinished, stopped};
-use super::output::{Progress, in_file, print};
+use super::output::{Spinner, in_file, print};
 use super::{Failure, given::plural};
 use crate::daemon::erase::{self, Erased};
 use crate::daemon::survey;
@@ -22,7 +22,7 @@ use std::fmt::Write as _;
 )]
 pub(crate) struct Erase {
     #[command(flatten)]
-    place: Place,
+    place: DaemonPlace,
     /// Call streams that were taken back whole by numbers, too
     ///
     /// Their names, the names of their sessions and policies, and who asked for removals and why are then in no file either. A producer that
@@ -43,7 +43,7 @@ impl Erase {
         if !survey::holds_journal(directory) {
             return Err(in_file(directory, "a directory without a journal"));
         }
-        let progress = Progress::start("erasing");
+        let progress = Spinner::start("erasing");
         let erased = erase::erase(directory, self.forget_names, &mut |done, of| progress.advance(done, of));
         drop(progress);
         let Erased { rows, models, names } = erased.map_err(|e| in_file(directory, e))?;

@@ -11,12 +11,12 @@ use super::fit::Fit;
 use super::given::{self, TABLES, TableOptions, plural};
 use super::held_out::Like;
 use super::label::FitAlone;
-use super::output::{Progress, columns, facts, in_file, number, print, print_json};
+use super::output::{Spinner, columns, facts, in_file, number, print, print_json};
 use super::policy;
 use super::world::WorldOptions;
 use crate::learner::action::{ActionSpace, ActionValue, Successor, Trace};
 use crate::learner::batch::Given;
-use crate::learner::off_policy::{ELEMENTS_MAX, ESS_MIN, Fitted, Judged, Learned, Taught, learn};
+use crate::learner::off_policy::{ELEMENTS_MAX, ESS_MIN, Fitted, Judged, LearnedQ, Taught, learn};
 use crate::learner::{Lambda, Settings};
 use crate::table::Table;
 use crate::transition::Rows;
@@ -121,7 +121,7 @@ impl Evaluate {
         let search = self.search(&table)?;
         let (dim, judged) = (table.dim(), self.judged(table)?);
         let texts = categories.of(dim);
-        let progress = Progress::start("judging");
+        let progress = Spinner::start("judging");
         let space = self.actions.map(|kind| kind.space(&judged.columns, texts)).transpose()?;
         let fitted = match &space {
             Some(space) if self.by != By::Model => {
@@ -237,7 +237,7 @@ impl Evaluate {
     }
 
     /// Q of `rows` by kernel and noise of `like`.
-    fn fit(&self, like: &Like, of: &ActionValue, rows: &Rows, taught: Taught) -> Result<Learned, Failure> {
+    fn fit(&self, like: &Like, of: &ActionValue, rows: &Rows, taught: Taught) -> Result<LearnedQ, Failure> {
         let Like { settings, inputs, hyperparameters, .. } = like;
         let settings = Settings {
             action_value: Some(of.clone()),

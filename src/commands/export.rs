@@ -1,10 +1,10 @@
 //! `criticd export`.
 
-use super::client::Place;
+use super::client::DaemonPlace;
 use super::inspect::Then;
-use super::output::{Progress, in_file, output, print};
+use super::output::{Spinner, in_file, output, print};
 use super::{Failure, label::named, onnx};
-use crate::daemon::archive::{self, ArchiveError, Chosen};
+use crate::daemon::archive::{self, ArchiveError, ChosenRows};
 use crate::daemon::survey::holds_journal;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 )]
 pub(crate) struct Export {
     #[command(flatten)]
-    place: Place,
+    place: DaemonPlace,
     /// Write the value function of a model file, which takes the place of the data directory, as an ONNX graph
     #[arg(long, conflicts_with_all = ["stream", "from", "to"])]
     onnx: bool,
@@ -64,9 +64,9 @@ impl Export {
         if !holds_journal(&directory) {
             return Err(in_file(&directory, "a directory without a journal"));
         }
-        let chosen = Chosen { streams: stream, from, to };
+        let chosen = ChosenRows { streams: stream, from, to };
         let place = output(&out, &[&directory])?;
-        let progress = Progress::start("exporting");
+        let progress = Spinner::start("exporting");
         let mut advance = |done, of| progress.advance(done, of);
         let exported = place.make(|part| match archive::export(&directory, &chosen, part, &mut advance) {
             Err(ArchiveError::Table(fault)) => Err(named(fault, &out)),

@@ -12,7 +12,7 @@ mod weights;
 mod with_heads;
 
 use super::Failure;
-use super::actions::{ActionOptions, Learned, OfActions};
+use super::actions::{ActionOptions, LearnedTable, OfActions};
 use super::dictionary::{Chosen, DictionaryOptions};
 use super::given::{self, Countdown, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
@@ -35,7 +35,7 @@ use crate::math::kernel::{Metric, NoiseModel, Profile};
 use crate::snapshot::Snapshot;
 use crate::table::Table;
 use crate::transition::{Rows, state_name};
-use crate::whole_file::Output;
+use crate::whole_file::OutputFile;
 use crate::wire;
 use choices::{EvidenceChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel};
 use report::Report;
@@ -240,8 +240,8 @@ impl Fit {
         out.refuse(&labels)?;
         self.heads.check_output(&labels, &out)?;
         self.sums.note(&table);
-        let learned = Learned::of(&self.action, &self.table, table, given::most(self.rho_max))?;
-        let Learned { mut rows, episodes, names, mut of_actions } = learned;
+        let learned = LearnedTable::of(&self.action, &self.table, table, given::most(self.rho_max))?;
+        let LearnedTable { mut rows, episodes, names, mut of_actions } = learned;
         let about = self.with_periods(&rows, names.as_deref())?;
         about.take_prior_mean(&mut rows);
         of_actions.iter_mut().flat_map(|of| &mut of.acted).for_each(|acted| about.take_prior_mean(acted));
@@ -580,7 +580,7 @@ impl Fit {
     }
 
     /// Where the model goes, if nothing was asked for that cannot be: better now than after an hour's search.
-    fn check(&self) -> Result<Output, Failure> {
+    fn check(&self) -> Result<OutputFile, Failure> {
         if self.dictionary.dictionary.is_some() && self.dictionary.tolerance.is_some() {
             return Err(Failure::usage("--tolerance is for selecting a dictionary, --dictionary gives one"));
         }

@@ -33,7 +33,7 @@ pub(crate) struct Heads {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Print the heads of a critic
-    List(List),
+    List(ListHeads),
     /// Add the heads of a file
     Add(Add),
     /// Remove heads that were added
@@ -41,7 +41,7 @@ enum Action {
 }
 
 #[derive(Debug, clap::Args)]
-struct List {
+struct ListHeads {
     #[command(flatten)]
     connection: Connection,
     /// Which critic [default: the first]
@@ -89,7 +89,7 @@ impl Heads {
     }
 }
 
-impl List {
+impl ListHeads {
     fn run(self) -> Result<(), Failure> {
         let mut requester = self.connection.connect()?;
         let (mut heads, mut from) = (Vec::new(), Some(0));

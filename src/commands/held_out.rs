@@ -67,7 +67,7 @@ pub(super) struct ValueOrder {
 }
 
 /// What is known of rows that a model has not seen.
-pub(super) struct Seen {
+pub(super) struct UnseenRows {
     /// At their states.
     pub(super) found: Evaluation,
     /// (H, n) returns to come: up to the end of the episode, and where that is cut, with the model's value behind it.
@@ -133,7 +133,7 @@ pub(super) fn relearn(like: &Like, rows: &Rows, dictionary: &DictionaryOptions) 
 }
 
 /// What a model says of rows, and what came.
-pub(super) fn see(model: &Snapshot, rows: &Rows) -> Result<Seen, Invalid> {
+pub(super) fn see(model: &Snapshot, rows: &Rows) -> Result<UnseenRows, Invalid> {
     let found = model.evaluate(&rows.states, Ask::ALL)?;
     let next = model.evaluate(&rows.next_states, Ask::MEAN)?.mean;
     let (mut returns, mut errors, mut closed) = (Vec::new(), Vec::new(), Vec::new());
@@ -144,7 +144,7 @@ pub(super) fn see(model: &Snapshot, rows: &Rows) -> Result<Seen, Invalid> {
         errors.push(outcomes.1);
         closed = outcomes.2;
     }
-    Ok(Seen { found, returns, errors, closed })
+    Ok(UnseenRows { found, returns, errors, closed })
 }
 
 /// Returns, temporal-difference errors, and what factor the value at the end has in each return, of reward `h`. `value` and
@@ -168,7 +168,7 @@ fn outcomes(
     (returns, errors, closed)
 }
 
-impl Seen {
+impl UnseenRows {
     /// How far return i of reward `h` is from its prediction, in stated deviations, with the variances `noise` (n,) where rows differ
     /// in theirs; none where the model has no deviations.
     fn in_deviations(&self, i: usize, h: usize, noise: Option<&[f64]>) -> Option<f64> {
@@ -339,7 +339,7 @@ fn with_time(values: &[f64]) -> f64 {
 }
 
 /// What the errors of these returns, in stated deviations, demand of the interval of returns.
-fn factor(seen: &Seen, compared: &[usize], independent: f64) -> f64 {
+fn factor(seen: &UnseenRows, compared: &[usize], independent: f64) -> f64 {
     if seen.found.return_variance.is_none() {
         return 1.0;
     }
@@ -347,7 +347,7 @@ fn factor(seen: &Seen, compared: &[usize], independent: f64) -> f64 {
     factor_of((0..seen.returns.len()).flat_map(scaled).collect(), independent)
 }
 
-fn figures(seen: &Seen, h: usize, compared: &[usize], weights: Option<&[f64]>, model: &Snapshot) -> Figures {
+fn figures(seen: &UnseenRows, h: usize, compared: &[usize], weights: Option<&[f64]>, model: &Snapshot) -> Figures {
     let weight = |i: usize| weights.map_or(1.0, |weights| weights[i]);
     let noise: Option<Vec<f64>> =
         weights.map(|weights| weights.iter().map(|w| model.hyperparameters.noise_variance / w).collect());

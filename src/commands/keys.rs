@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 )]
 pub(crate) struct Keys {
     #[command(subcommand)]
-    command: Command,
+    command: KeysCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum KeysCommand {
     Make(Make),
     List(List),
 }
@@ -66,8 +66,8 @@ fn name(text: &str) -> Result<String, String> {
 impl Keys {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.command {
-            Command::Make(make) => make.run(),
-            Command::List(list) => list.run(),
+            KeysCommand::Make(make) => make.run(),
+            KeysCommand::List(list) => list.run(),
         }
     }
 }

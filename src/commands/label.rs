@@ -9,16 +9,16 @@ use super::fit::{Fit, mention_constants};
 use super::given::{self, Countdown, TableOptions, plural, without_unit};
 use super::held_out::{self, Like, ValueOrder};
 use super::inspect::read_model;
-use super::output::{Progress, in_file, note, output, print, print_json};
+use super::output::{Spinner, in_file, note, output, print, print_json};
 use crate::learner::{Settings, VarianceKind};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::NoiseModel;
 use crate::table::{Info, Table, TableError, Values, is_pipe, write_columns};
 use crate::transition::{Rows, state_name};
-use crate::whole_file::Output;
+use crate::whole_file::OutputFile;
 use crate::wire::{ArrayForm, encode_snapshot};
 use clap::Parser as _;
-use parts::{Group, Parts};
+use parts::{LabelledGroup, Parts};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -152,7 +152,7 @@ impl Label {
         let kept = self.kept(&table, info.is_some() && is_parquet(out))?;
         let work = self.work(again)?;
         let parts = place.file().filter(|_| again).map(|file| Parts::open(file, &work.to_string())).transpose()?;
-        let progress = Progress::start("labelling");
+        let progress = Spinner::start("labelling");
         let labels = self.labels(&table, &self.likeness(&table)?, count, parts.as_ref())?;
         drop(progress);
         let names = self.write(&place, out, (&table, info.as_ref()), kept, work, &labels)?;
@@ -236,7 +236,7 @@ impl Label {
     /// Write the file; the names of its columns.
     fn write(
         &self,
-        place: &Output,
+        place: &OutputFile,
         out: &Path,
         (table, info): (&Table, Option<&Info>),
         kept: Vec<(String, Values)>,
@@ -319,7 +319,7 @@ impl Label {
         let (mut values, mut returns, mut errors) = (empty(), empty(), empty());
         let (mut deviations, mut known) = (vec![f64::NAN; n], vec![f64::NAN; n]);
         let places = |fold: usize| (0..n).filter(|&i| group[i] == fold).collect::<Vec<usize>>();
-        let there: Vec<Option<Group>> =
+        let there: Vec<Option<LabelledGroup>> =
             (0..folds).map(|fold| parts.and_then(|parts| parts.get(fold, places(fold).len()))).collect();
         let resumed = there.iter().flatten().count();
         if resumed > 0 {
@@ -363,14 +363,14 @@ impl Label {
     }
 
     /// Label the rows that are `held` by a model of the others.
-    fn group(&self, rows: &Rows, held: &dyn Fn(usize) -> bool, likeness: &Likeness) -> Result<Group, Failure> {
+    fn group(&self, rows: &Rows, held: &dyn Fn(usize) -> bool, likeness: &Likeness) -> Result<LabelledGroup, Failure> {
         let learned = held_out::part(rows, |i| !held(i));
         let held = held_out::part(rows, held);
         let model = likeness.of(&learned, |like| held_out::relearn(like, &learned, &self.dictionary))?;
         let seen = held_out::see(&model, &held)?;
         let (heads, k) = (rows.rewards_per_row, held.len());
         let unknown = || vec![f64::NAN; k];
-        Ok(Group {
+        Ok(LabelledGroup {
             model: parts::print(&encode_snapshot(&model, ArrayForm::Tensor, true)),
             values: (0..heads).map(|h| seen.found.mean.column(h).iter().copied().collect()).collect(),
             returns: seen.returns,

@@ -98,7 +98,7 @@ enum Command {
     Fit(Box<fit::Fit>),
     Label(Box<label::Label>),
     Evaluate(Box<evaluate::Evaluate>),
-    Plan(Box<plan::Plan>),
+    Plan(Box<plan::PlanCommand>),
     Rollout(Box<rollout::Rollout>),
     Init(init::Init),
     Features(Box<features::Features>),

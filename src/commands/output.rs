@@ -2,7 +2,7 @@
 
 use super::Failure;
 use crate::telemetry::used_by_all_threads;
-use crate::whole_file::Output;
+use crate::whole_file::OutputFile;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -121,8 +121,8 @@ pub(super) fn say(line: &str) {
 static IS_FILE: AtomicBool = AtomicBool::new(false);
 
 /// Where a command writes the file `path`, which must be none of those that it reads.
-pub(super) fn output(path: &Path, inputs: &[&Path]) -> Result<Output, Failure> {
-    let output = Output::to(path, inputs).map_err(Failure::usage)?;
+pub(super) fn output(path: &Path, inputs: &[&Path]) -> Result<OutputFile, Failure> {
+    let output = OutputFile::to(path, inputs).map_err(Failure::usage)?;
     IS_FILE.fetch_or(output.is_standard(), Ordering::Relaxed);
     Ok(output)
 }
@@ -179,14 +179,14 @@ pub(super) enum Lasts {
 
 /// What is being done, and since when.
 #[derive(Debug)]
-struct Stage {
+struct OutputStage {
     what: String,
     began: Instant,
     used: Duration,
     lasts: Lasts,
 }
 
-impl Stage {
+impl OutputStage {
     fn new(what: String, lasts: Lasts) -> Self {
         Self { what, began: Instant::now(), used: used_by_all_threads(), lasts }
     }
@@ -213,17 +213,17 @@ impl Stage {
 
 /// A spinner on standard error while something takes its time, with the share that is done if that is known; gone when dropped.
 /// None shows up where standard error is no terminal.
-pub(super) struct Progress {
+pub(super) struct Spinner {
     running: Option<(Sender<()>, JoinHandle<()>)>,
     /// Parts of a hundred that are done; more if that is not known.
     share: Arc<AtomicU64>,
-    stage: Arc<Mutex<Stage>>,
+    stage: Arc<Mutex<OutputStage>>,
 }
 
-impl Progress {
+impl Spinner {
     pub(super) fn start(message: &str) -> Self {
         let share = Arc::new(AtomicU64::new(u64::MAX));
-        let stage = Arc::new(Mutex::new(Stage::new(message.to_owned(), Lasts::Unknown)));
+        let stage = Arc::new(Mutex::new(OutputStage::new(message.to_owned(), Lasts::Unknown)));
         if !io::stderr().is_terminal() {
             return Self { running: None, share, stage };
         }
@@ -257,7 +257,7 @@ impl Progress {
 
     /// From now on stage `k` of `of` runs. How long the one before took.
     pub(super) fn stage(&self, (k, of): (usize, usize), what: &str, lasts: Lasts) -> Duration {
-        let next = Stage::new(format!("{k} of {of}, {what}"), lasts);
+        let next = OutputStage::new(format!("{k} of {of}, {what}"), lasts);
         std::mem::replace(&mut *self.stage.lock(), next).began.elapsed()
     }
 
@@ -267,7 +267,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for Spinner {
     fn drop(&mut self) {
         if let Some((sender, thread)) = self.running.take() {
             drop(sender);
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn a_stage_says_its_share_and_what_is_left_of_it() {
         let s = Duration::from_secs;
-        let text = |lasts, took, used| Stage::new("1 of 4, searching".into(), lasts).text(s(took), s(used));
+        let text = |lasts, took, used| OutputStage::new("1 of 4, searching".into(), lasts).text(s(took), s(used));
         let (search, left) = (Lasts::AtMost(s(60)), "at most about 45 s of processor time left");
         assert_eq!(text(search, 40, 15), format!("1 of 4, searching: about 25 % of --budget, {left}"));
         assert_eq!(text(search, 40, 60), "1 of 4, searching: nearly done");

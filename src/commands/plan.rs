@@ -4,10 +4,10 @@ use super::Failure;
 use super::actions::input_names;
 use super::client::{Connection, daemon_named, with_critic};
 use super::given::{self, TABLES, TableOptions};
-use super::output::{Progress, facts, in_file, note, number, output, print, print_json};
+use super::output::{Spinner, facts, in_file, note, number, output, print, print_json};
 use super::world::{AskedOptions, LIVE_PATIENCE, Modelled, TableRows, expression, live_facts, texts};
 use crate::learner::Settings;
-use crate::learner::heads::{Columns, Head, Place};
+use crate::learner::heads::{Columns, Head, Operand};
 use crate::snapshot::Snapshot;
 use crate::wire::{ArrayForm, bytes_of, encode_snapshot, head_list_from_str, heads_from_list, plan_to_json, to_json};
 use crate::world::{Names, Planned, Rewarded, WorldError};
@@ -26,7 +26,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
         "Examples:\n  criticd plan log.csv --actions box --reward='-abs(angle) - 0.01*torque^2' --out q.model\n  criticd plan log.csv --actions discrete:3 --out q.model               for the reward that the rows have\n  criticd plan log.csv --actions discrete:2 --reward='(x > 0.7) - 0.1*(action > 0)' --discount 0.95 --out q.model --json\n  criticd act q.model states.csv\n\nThe reward of --reward is an expression of state variables and actions, by the names of their columns, or state_0, state[0], action, action_0, action[0]; or a column of the table, or a sum of columns. An expression is known exactly, also where it jumps; a column is learned from the rows. Or it is the name of a head, of the file of --heads or of the daemon: the reward is then what that head sums. There are + - * /, numbers, ^2, abs(), min(), max(), < and > (1 where that holds, else 0).\n\nActions that no row supports in a state are valued at the least that the reward allows. The command refuses a plan of which more than a fifth lies where no row was.\n\n{TABLES}"
     )
 )]
-pub(crate) struct Plan {
+pub(crate) struct PlanCommand {
     #[command(flatten)]
     table: TableOptions,
     /// Write the values of actions here (MessagePack, as `fit` writes it)
@@ -60,13 +60,13 @@ impl Wanted {
 }
 
 /// What was found.
-struct Outcome {
+struct PlanOutcome {
     wanted: Wanted,
     of: Modelled,
     planned: Planned,
 }
 
-impl Plan {
+impl PlanCommand {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
         if let Some(endpoint) = daemon_named(&self.table.table) {
             return self.live(&endpoint);
@@ -81,7 +81,7 @@ impl Plan {
         let inputs: Vec<&Path> = self.table.files().chain(self.heads.as_deref()).collect();
         let out = output(self.out.as_deref().unwrap_or(Path::new("")), &inputs)?;
         let (given, wanted) = self.read()?;
-        let progress = Progress::start("learning where actions lead");
+        let progress = Spinner::start("learning where actions lead");
         let of = self.asked.world.learn(&self.table.table, given, (true, false), self.asked.seed)?;
         let mut outcome = self.plan(of, wanted)?;
         self.call(&mut outcome)?;
@@ -161,7 +161,7 @@ impl Plan {
 
     /// The rows, and what a head sums as their reward: known everywhere where state and action say it, else learned from each row.
     fn summed(&mut self, Head { name, cumulant, .. }: Head) -> Result<(TableRows, Wanted), Failure> {
-        if !cumulant.places().any(|place| matches!(place, Place::Reward(_))) {
+        if !cumulant.places().any(|place| matches!(place, Operand::Reward(_))) {
             self.table.set_reward("0");
         }
         let mut given = self.given()?;
@@ -176,10 +176,10 @@ impl Plan {
         let (rows, actions) = (&given.rows, &given.columns.actions);
         let of = |i: usize| {
             let number = |place| match place {
-                Place::State(index) => rows.state(i)[index],
-                Place::NextState(index) => rows.next_state(i)[index],
-                Place::Action(index) => actions.row(i).map_or(f64::NAN, |action| action[index]),
-                Place::Reward(column) => rows.reward(i)[column],
+                Operand::State(index) => rows.state(i)[index],
+                Operand::NextState(index) => rows.next_state(i)[index],
+                Operand::Action(index) => actions.row(i).map_or(f64::NAN, |action| action[index]),
+                Operand::Reward(column) => rows.reward(i)[column],
             };
             cumulant.by(&number).unwrap_or(f64::NAN)
         };
@@ -199,7 +199,7 @@ impl Plan {
         TableRows::of(&self.table, table, self.asked.actions, Some(self.discount()))
     }
 
-    fn plan(&self, of: Modelled, wanted: Wanted) -> Result<Outcome, Failure> {
+    fn plan(&self, of: Modelled, wanted: Wanted) -> Result<PlanOutcome, Failure> {
         let known = of.known();
         let starts = of.states_of(&of.starts());
         let value = |numbers: &[f64]| wanted.of.value(numbers);
@@ -207,11 +207,11 @@ impl Plan {
             WorldError::Reward(_) => Failure::usage(format!("--reward: {e}")),
             e => in_file(&self.table.table, e),
         })?;
-        Ok(Outcome { wanted, of, planned })
+        Ok(PlanOutcome { wanted, of, planned })
     }
 
     /// Let the model that is written say what its numbers are.
-    fn call(&self, Outcome { wanted, of, planned }: &mut Outcome) -> Result<(), Failure> {
+    fn call(&self, PlanOutcome { wanted, of, planned }: &mut PlanOutcome) -> Result<(), Failure> {
         let snapshot: &mut Snapshot = &mut planned.snapshot;
         snapshot.inputs.names = input_names(
             Some(of.table.names.clone()),
@@ -226,7 +226,7 @@ impl Plan {
         Ok(())
     }
 
-    fn print(&self, Outcome { wanted, of, planned }: &Outcome) -> Result<(), Failure> {
+    fn print(&self, PlanOutcome { wanted, of, planned }: &PlanOutcome) -> Result<(), Failure> {
         let mut document = plan_to_json(planned, (&wanted.text, wanted.of.is_known()), self.discount());
         document["model"] = of.document();
         self.tell(&document, of.facts())

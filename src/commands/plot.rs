@@ -9,16 +9,16 @@ mod trajectory;
 use super::Failure;
 use super::given::{at_least_one, categories, mapping, plain_unit, plural, read_columns, sum, unit_of, without_unit};
 use super::inspect::{Then, head_called, lengthscales, names, read_model};
-use super::output::{Progress, in_file, note, number, output, percent, print};
+use super::output::{Spinner, in_file, note, number, output, percent, print};
 use crate::learner::heads::Cumulant;
 use crate::learner::marginal::marginal;
 use crate::math::sensitivity::{UNNOTICED, total_indices};
 use crate::picture::{Axis, Bar, Bars, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
 use crate::snapshot::{Ask, Evaluator, Snapshot};
 use crate::table::{Categories, Columns, Mapping};
-use crate::whole_file::Output;
+use crate::whole_file::OutputFile;
 use came::Came;
-use errors::Errors;
+use errors::PlotErrors;
 use states::States;
 use std::path::{Path, PathBuf};
 use trajectory::Trajectory;
@@ -138,7 +138,7 @@ impl Format {
 }
 
 /// What the parts of a picture of a value are called.
-struct Labels {
+struct PictureLabels {
     /// "Value of energy".
     title: String,
     /// "discounted sum of energy [J]"; a sum at discount 1.
@@ -148,7 +148,7 @@ struct Labels {
 }
 
 /// What of a model is drawn.
-struct View {
+struct ModelView {
     names: Vec<String>,
     /// (m, D) rows of the dictionary, unit of the states.
     dictionary: Vec<Vec<f64>>,
@@ -163,7 +163,7 @@ struct View {
     x: usize,
     y: Option<usize>,
     reward: usize,
-    labels: Labels,
+    labels: PictureLabels,
     marginal: bool,
     /// Whether to show how far the kernel reaches.
     kernel: bool,
@@ -189,10 +189,10 @@ impl Plot {
         let view = self.view(&snapshot, self.states(&snapshot)?, categories).map_err(Failure::usage)?;
         let came = self.errors.as_ref().map(|path| self.came("--errors", path, &snapshot)).transpose()?;
         let other = self.against.as_ref().map(|path| self.other(path, &snapshot)).transpose()?;
-        let progress = Progress::start("drawing");
+        let progress = Spinner::start("drawing");
         let evaluator = Evaluator::new(snapshot.clone());
         let errors = self.errors.as_ref().zip(came.as_ref());
-        let errors = errors.map(|(path, came)| Errors::of(path, came, &evaluator, &view)).transpose()?;
+        let errors = errors.map(|(path, came)| PlotErrors::of(path, came, &evaluator, &view)).transpose()?;
         let figure = match (other, &errors) {
             (Some(other), _) => view.comparison(snapshot.clone(), other)?,
             (None, Some(errors)) => view.beside_errors(&snapshot, errors)?,
@@ -256,7 +256,7 @@ impl Plot {
     }
 
     /// Where the picture goes: to no file that is read for it.
-    fn output(&self) -> Result<Output, Failure> {
+    fn output(&self) -> Result<OutputFile, Failure> {
         let others = [&self.visited, &self.against, &self.errors, &self.trajectory, &self.columns];
         let inputs: Vec<&Path> = others.into_iter().flatten().chain([&self.model]).map(PathBuf::as_path).collect();
         output(&self.out, &inputs)
@@ -268,7 +268,7 @@ impl Plot {
     }
 
     /// The value along a trajectory.
-    fn along(&self, path: &Path, snapshot: Snapshot, format: Format, out: &Output) -> Result<(), Failure> {
+    fn along(&self, path: &Path, snapshot: Snapshot, format: Format, out: &OutputFile) -> Result<(), Failure> {
         let came = self.came("--trajectory", path, &snapshot)?;
         let labels = self.labels(&snapshot);
         let model = Evaluator::new(snapshot);
@@ -284,18 +284,18 @@ impl Plot {
     }
 
     /// What the value is called.
-    fn labels(&self, snapshot: &Snapshot) -> Labels {
+    fn labels(&self, snapshot: &Snapshot) -> PictureLabels {
         let name = snapshot.reward_names.get(self.reward);
         let reward = name.cloned().unwrap_or_else(|| "rewards".into());
         if self.head.is_some() {
-            return Labels {
+            return PictureLabels {
                 title: format!("Head {}", without_unit(&reward)),
                 value: format!("head {reward}"),
                 reward,
             };
         }
         let title = name.map_or("Value".into(), |name| format!("Value of {}", without_unit(name)));
-        Labels { title, value: format!("{} of {reward}", sum(snapshot.discount)), reward }
+        PictureLabels { title, value: format!("{} of {reward}", sum(snapshot.discount)), reward }
     }
 
     /// How tables are read: as the option says, or as the one of the model was.
@@ -327,7 +327,7 @@ impl Plot {
         Ok(other)
     }
 
-    fn view(&self, snapshot: &Snapshot, visited: Option<States>, categories: Categories) -> Result<View, String> {
+    fn view(&self, snapshot: &Snapshot, visited: Option<States>, categories: Categories) -> Result<ModelView, String> {
         let (dim, inputs) = (snapshot.dim(), &snapshot.inputs);
         let names = names(snapshot);
         let find = |name: &str| -> Result<usize, String> {
@@ -388,7 +388,21 @@ impl Plot {
             return Err(format!("--x and --y are both {}", names[x]));
         }
         let (reward, marginal, kernel, labels) = (self.reward, self.marginal, self.kernel, self.labels(snapshot));
-        Ok(View { names, dictionary, states, ranges, at, shares, x, y, reward, labels, marginal, kernel, categories })
+        Ok(ModelView {
+            names,
+            dictionary,
+            states,
+            ranges,
+            at,
+            shares,
+            x,
+            y,
+            reward,
+            labels,
+            marginal,
+            kernel,
+            categories,
+        })
     }
 }
 
@@ -396,7 +410,7 @@ fn finite(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|v: &f64| v.is_finite())
 }
 
-impl View {
+impl ModelView {
     fn figure(&self, snapshot: &Snapshot) -> Result<Figure, Failure> {
         let mut panels = match self.y {
             Some(y) => self.maps(snapshot, y)?,
@@ -414,7 +428,7 @@ impl View {
     }
 
     /// The value, and where it is wrong.
-    fn beside_errors(&self, snapshot: &Snapshot, errors: &Errors) -> Result<Figure, Failure> {
+    fn beside_errors(&self, snapshot: &Snapshot, errors: &PlotErrors) -> Result<Figure, Failure> {
         let mut panels = match self.y {
             Some(y) => self.maps(snapshot, y)?,
             None => vec![Panel::Curves(self.curve(snapshot)?)],
@@ -663,8 +677,8 @@ mod tests {
     use super::*;
 
     /// Of `count` variables, of which the first two are drawn and the last ones matter most.
-    fn view(count: usize) -> View {
-        View {
+    fn view(count: usize) -> ModelView {
+        ModelView {
             names: (0..count).map(|d| format!("joint {d} [rad]")).collect(),
             dictionary: Vec::new(),
             states: States::of_dictionary(&[]),
@@ -674,7 +688,7 @@ mod tests {
             x: 0,
             y: Some(1),
             reward: 0,
-            labels: Labels { title: "Value".into(), value: "sum".into(), reward: "energy [J]".into() },
+            labels: PictureLabels { title: "Value".into(), value: "sum".into(), reward: "energy [J]".into() },
             marginal: false,
             kernel: false,
             categories: Default::default(),
@@ -694,7 +708,7 @@ mod tests {
         let many = title(348);
         assert_eq!(many.matches(" = ").count(), 12, "{many}");
         assert!(many.starts_with("Value\nat joint 347 = 347") && many.ends_with(" and 334 more"), "{many}");
-        let average = View { marginal: true, ..view(6) };
+        let average = ModelView { marginal: true, ..view(6) };
         assert_eq!(average.titled("Value", AVERAGED), "Value\naveraged over 0 states of the dictionary");
     }
 }

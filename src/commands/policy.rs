@@ -3,7 +3,7 @@
 use super::Failure;
 use super::actions::ActionKind;
 use super::given::states_as;
-use super::output::{Progress, in_file};
+use super::output::{Spinner, in_file};
 use crate::learner::action::{ActionSpace, Column};
 use crate::learner::off_policy::{Fault, Policy};
 use crate::policy::{PolicyClient, PolicyError};
@@ -76,7 +76,7 @@ pub(super) fn ask(
     patience: Duration,
 ) -> Result<Policy, Failure> {
     let choices = choices(kind)?;
-    let progress = Progress::start("asking the policy");
+    let progress = Spinner::start("asking the policy");
     let text = endpoint.to_string_lossy();
     let asked = PolicyClient::connect(&text, CONNECTION).and_then(|mut client| client.ask(states, dim, patience));
     drop(progress);

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::output::{columns, in_file, moment, print, print_json};
 use crate::config::ConfigParts;
-use crate::daemon::quarantine::{self, Kept};
+use crate::daemon::quarantine::{self, KeptMessage};
 use crate::wire;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  criticd quarantine list\n  criticd quarantine list --help")]
 pub(crate) struct Quarantine {
     #[command(subcommand)]
-    command: Command,
+    command: QuarantineCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum QuarantineCommand {
     List(List),
 }
 
@@ -39,7 +39,7 @@ struct List {
 
 impl Quarantine {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Command::List(list) = self.command;
+        let QuarantineCommand::List(list) = self.command;
         let directory = list.data_dir.unwrap_or_else(|| ConfigParts::default().data_dir);
         let kept = quarantine::read(&directory).map_err(|e| in_file(&directory.join(quarantine::DATABASE), e))?;
         if list.json {
@@ -64,7 +64,7 @@ impl Quarantine {
     }
 }
 
-fn document(kept: &Kept) -> Value {
+fn document(kept: &KeptMessage) -> Value {
     let hex: String = kept.payload.iter().map(|byte| format!("{byte:02x}")).collect();
     json!({
         "time": kept.time,

@@ -1,7 +1,7 @@
 //! `criticd repair`.
 
 use super::Failure;
-use super::client::Place;
+use super::client::DaemonPlace;
 use super::compact::stopped;
 use super::inspect::{describe_directory, survey_directory};
 use super::output::{in_file, print};
@@ -22,7 +22,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 )]
 pub(crate) struct Repair {
     #[command(flatten)]
-    place: Place,
+    place: DaemonPlace,
     /// Truncate the journal after its last good group
     #[arg(long, group = "way")]
     truncate: bool,

@@ -93,7 +93,7 @@ impl Replay {
         let style =
             ProgressStyle::with_template("{bar:40.cyan/dim} {human_pos} of {human_len} rows · {per_sec} · {eta} left");
         bar.set_style(style.expect("the template is sound").progress_chars("━━╌"));
-        let pace = Pace { bar, rate: self.rate, started: Instant::now(), offered: 0, done: 0 };
+        let pace = ReplayPace { bar, rate: self.rate, started: Instant::now(), offered: 0, done: 0 };
         let started = Instant::now();
         let said = if self.ack { self.append(&batches, pace)? } else { self.push(&batches, pace)? };
         let seconds = started.elapsed().as_secs_f64();
@@ -112,7 +112,7 @@ impl Replay {
         }
     }
 
-    fn push(&self, batches: &[Batch], mut pace: Pace) -> Result<String, Failure> {
+    fn push(&self, batches: &[Batch], mut pace: ReplayPace) -> Result<String, Failure> {
         let default = || self.connection.endpoint("ingest", ConfigParts::default().ingest);
         let ingest = self.to.clone().unwrap_or_else(default);
         let control = self.connection.control_beside(self.to.as_deref());
@@ -143,7 +143,7 @@ impl Replay {
 
     /// Send with a window of open requests. A batch that found no room stops the window; what comes after it is refused
     /// or known, so everything from there is sent again.
-    fn append(&self, batches: &[Batch], mut pace: Pace) -> Result<String, Failure> {
+    fn append(&self, batches: &[Batch], mut pace: ReplayPace) -> Result<String, Failure> {
         let endpoint = self.to.clone().unwrap_or_else(|| self.connection.control());
         let mut requester = Requester::connect(&endpoint, self.connection.timeout())?;
         let mut open: VecDeque<(u64, usize)> = VecDeque::new();
@@ -277,7 +277,7 @@ impl Arrivals {
 }
 
 /// Progress, and waiting for the next message's turn.
-struct Pace {
+struct ReplayPace {
     bar: ProgressBar,
     rate: Option<f64>,
     started: Instant,
@@ -286,7 +286,7 @@ struct Pace {
     done: u64,
 }
 
-impl Pace {
+impl ReplayPace {
     fn wait(&mut self, batch: &Batch) {
         self.offered += batch.len() as u64;
         if let Some(rate) = self.rate {

@@ -1,6 +1,6 @@
 //! `criticd reset`.
 
-use super::client::Place;
+use super::client::DaemonPlace;
 use super::output::{in_file, moment, print};
 use super::{Failure, compact::stopped};
 use crate::daemon::{replace, survey};
@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[command(after_help = "Examples:\n  criticd reset\n  criticd stop /var/lib/criticd && criticd reset /var/lib/criticd")]
 pub(crate) struct Reset {
     #[command(flatten)]
-    place: Place,
+    place: DaemonPlace,
 }
 
 impl Reset {

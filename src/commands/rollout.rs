@@ -4,7 +4,7 @@ use super::Failure;
 use super::client::{Connection, daemon_named, endpoint, with_critic};
 use super::given::{self, TABLES, TableOptions, plural, read_states_as, unit_of, without_unit};
 use super::inspect::read_model;
-use super::output::{Progress, columns, facts, in_file, note, number, output, print, print_json};
+use super::output::{Spinner, columns, facts, in_file, note, number, output, print, print_json};
 use super::policy;
 use super::world::{AskedOptions, LIVE_PATIENCE, Modelled, TableRows, expression, live_facts, texts};
 use crate::learner::act::{Actor, Exploration, Question};
@@ -13,7 +13,7 @@ use crate::learner::off_policy::Policy;
 use crate::picture::{Axis, Curves, Figure, Line, Panel};
 use crate::snapshot::Evaluator;
 use crate::table::Columns;
-use crate::whole_file::Output;
+use crate::whole_file::OutputFile;
 use crate::wire::course_to_json;
 use crate::world::{Acting as Acted, Expression, Led, Names, Reach, WorldError, split};
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ pub(crate) struct Rollout {
 }
 
 /// Who acts from now on.
-enum Acting {
+enum RolloutActor {
     /// The policy that acted.
     Same,
     /// The best action of a model.
@@ -74,7 +74,7 @@ enum Acting {
 }
 
 /// A course, and how predictions like it did.
-struct Found {
+struct FoundCourse {
     shown: Vec<Expression>,
     led: Led,
     reach: Reach,
@@ -98,13 +98,13 @@ impl Rollout {
         let out = self.out()?;
         let acting = self.acting()?;
         let table = match &acting {
-            Acting::Model(actor, path) => self.table.read_like(actor.snapshot(), path)?,
+            RolloutActor::Model(actor, path) => self.table.read_like(actor.snapshot(), path)?,
             _ => self.table.read()?,
         };
         let path = &self.table.table;
         let given = TableRows::of(&self.table, table, self.asked.actions, None)?;
         let shown = self.shown(&given)?;
-        let progress = Progress::start("learning where rows lead");
+        let progress = Spinner::start("learning where rows lead");
         let acted = self.asked.actions.is_some();
         let of = self.asked.world.learn(path, given, (acted, acted), self.asked.seed)?;
         let found = self.found(&of, shown, &acting)?;
@@ -113,11 +113,11 @@ impl Rollout {
         let mut document = course_to_json(&found.led, Some(&found.reach), &shown, found.starts);
         document["model"] = of.document();
         let labels = shown.iter().map(|text| label(&of.table.names, text)).collect();
-        self.tell(&Told { facts: of.facts(), labels, document, ends: of.ends(), checked: "held-out" }, out)
+        self.tell(&ToldCourse { facts: of.facts(), labels, document, ends: of.ends(), checked: "held-out" }, out)
     }
 
     /// Print and draw a course.
-    fn tell(&self, told: &Told, out: Option<(Output, bool)>) -> Result<(), Failure> {
+    fn tell(&self, told: &ToldCourse, out: Option<(OutputFile, bool)>) -> Result<(), Failure> {
         if let Some((out, is_png)) = out {
             let figure = told.figure();
             out.write(&if is_png { figure.png_in_rows(2) } else { figure.svg_in_rows(2).into_bytes() })?;
@@ -168,11 +168,11 @@ impl Rollout {
             facts.push(("value at the starts".to_owned(), text));
         }
         let ends = document["alive"].as_array().is_some_and(|alive| alive.iter().any(|share| share != 1.0));
-        self.tell(&Told { facts, labels, document, ends, checked: "later" }, out)
+        self.tell(&ToldCourse { facts, labels, document, ends, checked: "later" }, out)
     }
 
     /// Where the picture goes, and whether it is a PNG.
-    fn out(&self) -> Result<Option<(Output, bool)>, Failure> {
+    fn out(&self) -> Result<Option<(OutputFile, bool)>, Failure> {
         let Some(path) = &self.out else { return Ok(None) };
         let is = |end: &str| path.extension().is_some_and(|of| of.eq_ignore_ascii_case(end));
         if !is("png") && !is("svg") {
@@ -182,20 +182,20 @@ impl Rollout {
         Ok(Some((output(path, &inputs)?, is("png"))))
     }
 
-    fn acting(&self) -> Result<Acting, Failure> {
-        let Some(path) = &self.policy else { return Ok(Acting::Same) };
+    fn acting(&self) -> Result<RolloutActor, Failure> {
+        let Some(path) = &self.policy else { return Ok(RolloutActor::Same) };
         let table = ["csv", "jsonl", "npz", "parquet", "onnx"];
         let acting = match path {
-            path if endpoint(path).is_some() => Acting::Server(path.clone()),
+            path if endpoint(path).is_some() => RolloutActor::Server(path.clone()),
             path if path.extension().is_some_and(|of| table.iter().any(|end| of.eq_ignore_ascii_case(end))) => {
-                Acting::File(path.clone())
+                RolloutActor::File(path.clone())
             }
             path => {
                 let actor = Actor::new(Evaluator::new(read_model(path)?)).map_err(|e| in_file(path, e))?;
-                Acting::Model(Box::new(actor), path.clone())
+                RolloutActor::Model(Box::new(actor), path.clone())
             }
         };
-        if let (Acting::File(path), Some(_)) = (&acting, &self.from) {
+        if let (RolloutActor::File(path), Some(_)) = (&acting, &self.from) {
             let message =
                 format!("--from: {} has the policy's answers in the states of the table alone", path.display());
             return Err(Failure::usage(message));
@@ -237,7 +237,7 @@ impl Rollout {
         texts.iter().enumerate().map(one).collect()
     }
 
-    fn found(&self, of: &Modelled, shown: Vec<Expression>, acting: &Acting) -> Result<Found, Failure> {
+    fn found(&self, of: &Modelled, shown: Vec<Expression>, acting: &RolloutActor) -> Result<FoundCourse, Failure> {
         let path = &self.table.table;
         let fault = |e: WorldError| in_file(path, e);
         let functions = |state: &[f64]| shown.iter().map(|show| show.value(state)).collect::<Vec<f64>>();
@@ -255,14 +255,14 @@ impl Rollout {
         let motion = model.motion().map_err(fault)?;
         let led = of.dynamics.led(&motion, &at, &functions, (self.steps, of.ends())).map_err(fault)?;
         let reach = of.reach(path, &functions, (shown.len(), self.steps))?;
-        Ok(Found { shown, led, reach, starts })
+        Ok(FoundCourse { shown, led, reach, starts })
     }
 
     /// The model at C and at the starts, each with the shares of the actions there.
     fn tables(
         &self,
         of: &Modelled,
-        acting: &Acting,
+        acting: &RolloutActor,
         from: Option<Vec<f64>>,
         begin: &[usize],
     ) -> Result<(Acted, Acted), Failure> {
@@ -272,7 +272,7 @@ impl Rollout {
             let entries = policy.entries(places, states, &of.table.space)?;
             of.dynamics.acting(entries.inputs, entries.actions, entries.shares).map_err(fault)
         };
-        if let Acting::File(file) = acting {
+        if let RolloutActor::File(file) = acting {
             let policy = policy::read(
                 file,
                 (of.table.columns.actions.width, of.table.categories.of(of.table.rows.dim)),
@@ -289,19 +289,19 @@ impl Rollout {
     }
 
     /// What acts in these states.
-    fn answers(&self, acting: &Acting, states: &[f64], of: &Modelled) -> Result<Policy, Failure> {
+    fn answers(&self, acting: &RolloutActor, states: &[f64], of: &Modelled) -> Result<Policy, Failure> {
         let dim = of.table.rows.dim;
         let discrete = of.table.space.choices() > 0;
         match acting {
-            Acting::Same | Acting::File(_) => {
+            RolloutActor::Same | RolloutActor::File(_) => {
                 let values = vec![0.0; states.len() / dim];
                 Ok(Policy::Actions { taken: Column { width: 1, values }, discrete: false })
             }
-            Acting::Server(path) => {
+            RolloutActor::Server(path) => {
                 let patience = Duration::from_secs(self.policy_timeout);
                 policy::ask(path, (states, dim), of.table.columns.actions.width, self.asked.actions, patience)
             }
-            Acting::Model(actor, path) => {
+            RolloutActor::Model(actor, path) => {
                 let same = |a: &ActionSpace, b: &ActionSpace| (a.choices(), a.numbers()) == (b.choices(), b.numbers());
                 if !same(actor.space(), &of.table.space) {
                     return Err(in_file(path, "its actions are others than --actions says"));
@@ -327,7 +327,7 @@ impl Rollout {
 }
 
 /// What a reader sees of a course, whichever command found it.
-struct Told {
+struct ToldCourse {
     facts: Vec<(String, String)>,
     /// What is shown, with its unit.
     labels: Vec<String>,
@@ -339,7 +339,7 @@ struct Told {
     checked: &'static str,
 }
 
-impl Told {
+impl ToldCourse {
     fn steps(&self) -> usize {
         self.document["alive"].as_array().map_or(0, Vec::len)
     }

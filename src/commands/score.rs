@@ -3,7 +3,7 @@
 use super::Failure;
 use super::dictionary::DictionaryOptions;
 use super::given::{self, TableOptions};
-use super::output::{Progress, columns, facts, in_file, note, number, print, print_json};
+use super::output::{Spinner, columns, facts, in_file, note, number, print, print_json};
 use crate::learner::Settings;
 use crate::learner::batch::Given;
 use crate::math::evidence::{Evidence, parameter_names, to_parameters};
@@ -84,7 +84,7 @@ impl Score {
             lambda: 1.0,
             first: 0,
         };
-        let progress = Progress::start("computing the evidence");
+        let progress = Spinner::start("computing the evidence");
         let found = self.evidence_of(&given, sparse)?;
         drop(progress);
         if self.json {
@@ -93,21 +93,21 @@ impl Score {
         print(&text(&given, &found, variables.as_deref()))
     }
 
-    fn evidence_of(&self, given: &Given<'_>, sparse: bool) -> Result<Found, Failure> {
+    fn evidence_of(&self, given: &Given<'_>, sparse: bool) -> Result<FoundScores, Failure> {
         let wrong = |e| in_file(&self.table.table, e);
         if !sparse {
             given::check_exact(given.rows)?;
-            return Ok(Found { evidence: given.exact_evidence(&|| true).map_err(wrong)?, dictionary: None });
+            return Ok(FoundScores { evidence: given.exact_evidence(&|| true).map_err(wrong)?, dictionary: None });
         }
         let chosen = self.dictionary.choose(given)?;
         let model = given.model(chosen.dictionary, &|| true)?;
         let evidence = given.sparse_evidence(&model, &|| true).map_err(wrong)?;
         let selected = chosen.selected.map(|(selection, tolerance)| (tolerance, selection.capped));
-        Ok(Found { evidence, dictionary: Some((model.dictionary().len(), selected)) })
+        Ok(FoundScores { evidence, dictionary: Some((model.dictionary().len(), selected)) })
     }
 
-    fn document(&self, given: &Given<'_>, found: &Found, variables: Option<&[String]>) -> Value {
-        let Found { evidence, dictionary } = found;
+    fn document(&self, given: &Given<'_>, found: &FoundScores, variables: Option<&[String]>) -> Value {
+        let FoundScores { evidence, dictionary } = found;
         let mut document = json!({
             "log_evidence": evidence.value,
             "parameters": parameter_names(&given.hyperparameters.kernel.metric, given.rows.dim),
@@ -134,13 +134,13 @@ impl Score {
 }
 
 /// What was computed.
-struct Found {
+struct FoundScores {
     evidence: Evidence,
     /// Of a bound: elements of the dictionary and, where they were selected, the tolerance and whether more would be needed.
     dictionary: Option<(usize, Option<(f64, bool)>)>,
 }
 
-impl Found {
+impl FoundScores {
     /// How it was computed, in words.
     fn how(&self) -> String {
         let Some((size, selected)) = self.dictionary else { return "exact".to_owned() };
@@ -156,7 +156,7 @@ impl Found {
 }
 
 /// The evidence, for people.
-fn text(given: &Given<'_>, found: &Found, variables: Option<&[String]>) -> String {
+fn text(given: &Given<'_>, found: &FoundScores, variables: Option<&[String]>) -> String {
     let evidence = &found.evidence;
     let nats = |value: f64| format!("{} nats", number(value));
     let mut lines = vec![

@@ -101,7 +101,7 @@ impl Status {
         }
         let mut requester = self.connection.connect()?;
         let mut screen = (!self.json && Term::stdout().is_term()).then(Screen::open).transpose()?;
-        let mut past = Past::default();
+        let mut past = StatusPast::default();
         let mut next = Instant::now();
         while !over.load(Ordering::Relaxed) && !is_closed() {
             let status = match requester.ask("status", json!({}), self.connection.timeout()) {
@@ -161,7 +161,7 @@ impl Room {
 
 /// A status and its past on a screen of `lines` lines: the last lines are always the past; a line counts the critics without
 /// room above.
-fn view(status: &wire::Status, endpoint: &str, past: &Past, lines: usize) -> String {
+fn view(status: &wire::Status, endpoint: &str, past: &StatusPast, lines: usize) -> String {
     let room = Room::of_screen(lines);
     let foot = past.lines(status.critics.len() == 1) + "\nCtrl-C ends this\n";
     let above = lines.saturating_sub(foot.lines().count());
@@ -215,7 +215,7 @@ fn beginning(text: &str, most: usize) -> String {
 }
 
 /// A row for each of many critics, those that need attention first, in `lines` lines.
-fn table(critics: &[CriticStatus], past: &Past, lines: usize) -> String {
+fn table(critics: &[CriticStatus], past: &StatusPast, lines: usize) -> String {
     let score = |critic: &CriticStatus| critic.model.as_ref().and_then(|model| model.score_recent);
     let fallen = |critic: &CriticStatus| {
         let since = critic.model.as_ref().and_then(|model| model.score);
@@ -312,7 +312,7 @@ impl Drop for Screen {
 
 /// What was, for sparklines.
 #[derive(Default)]
-struct Past {
+struct StatusPast {
     rows: VecDeque<f64>,
     critics: Vec<PastOfCritic>,
 }
@@ -326,7 +326,7 @@ struct PastOfCritic {
     covered: VecDeque<f64>,
 }
 
-impl Past {
+impl StatusPast {
     fn push(&mut self, status: &wire::Status) {
         let keep = |past: &mut VecDeque<f64>, value: Option<f64>| {
             if past.len() == PAST {
@@ -834,7 +834,7 @@ mod tests {
         let short = summary(&status, "tcp://h:1", Room::of_screen(24));
         assert!(short.contains("Do\n    it.\n  – and 1 more: criticd status\n● The"), "{short}");
         assert!(line(&status).contains("score –, trust warn; b: ") && !line(&status).ends_with("trust"));
-        let table = table(&status.critics, &Past::default(), 10);
+        let table = table(&status.critics, &StatusPast::default(), 10);
         let [a, b] = ["a ", "b "].map(|name| table.lines().find(|line| line.starts_with(name)).unwrap());
         assert!(a.contains("▲") && b.contains("○"), "{table}");
     }
@@ -951,7 +951,7 @@ mod tests {
         critics[80]["failed"] = json!("a reason");
         let many = of(json!({"recent_streams": streams, "critics": critics}));
         for status in [&one, &many] {
-            let mut past = Past::default();
+            let mut past = StatusPast::default();
             past.push(status);
             for lines in [10, 24, 50, 200] {
                 let text = view(status, "tcp://h:1", &past, lines);
@@ -960,7 +960,7 @@ mod tests {
                 assert!(lines < 24 || text.contains("arm "), "{text}");
             }
         }
-        let mut past = Past::default();
+        let mut past = StatusPast::default();
         past.push(&many);
         let text = view(&many, "tcp://h:1", &past, 24);
         let place = |name: &str| text.find(&format!("\n{name} ")).unwrap_or_else(|| panic!("{name}\n{text}"));
@@ -985,7 +985,7 @@ mod tests {
         let told = |critics: &[serde_json::Value], lines: usize| {
             let streams = json!({"arm": {"next_seq": 5, "rows": 5, "last_seen": 6.5}});
             let status = of(json!({"recent_streams": streams, "critics": critics}));
-            let mut past = Past::default();
+            let mut past = StatusPast::default();
             past.push(&status);
             view(&status, "tcp://h:1", &past, lines)
         };
@@ -1014,12 +1014,12 @@ mod tests {
     fn sparklines_span_what_they_show() {
         assert_eq!(sparkline(&[0.0, 3.5, 7.0, f64::NAN].into()), "▁▅█ ");
         assert_eq!(sparkline(&[2.0, 2.0].into()), "▄▄");
-        let mut past = Past::default();
+        let mut past = StatusPast::default();
         (0..100).for_each(|k| {
             past.push(&of(json!({"rows_per_second": k, "critics": [{"name": "a", "score_recent": null}]})))
         });
         assert_eq!((past.rows.len(), past.rows[0], past.critics.len()), (PAST, 40.0, 1));
-        let mut past = Past::default();
+        let mut past = StatusPast::default();
         for error in [0.5, 1.0] {
             past.push(&of(json!({"critics": [{"name": "a", "trust": [{"error": error, "coverage": 0.91}]}]})));
         }

@@ -1,8 +1,8 @@
 //! `criticd stop`.
 
 use super::Failure;
-use super::client::Place;
-use super::output::{Progress, in_file, print};
+use super::client::DaemonPlace;
+use super::output::{Spinner, in_file, print};
 use crate::daemon;
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 )]
 pub(crate) struct Stop {
     #[command(flatten)]
-    place: Place,
+    place: DaemonPlace,
     /// Seconds to wait for its end
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
     timeout: u64,
@@ -38,7 +38,7 @@ impl Stop {
         let pid = i32::try_from(number).ok().and_then(Pid::from_raw).ok_or_else(|| Failure::new("no such process"))?;
         kill_process(pid, Signal::TERM).map_err(|e| Failure::new(format!("process {number} cannot be ended: {e}")))?;
         let (started, timeout) = (Instant::now(), Duration::from_secs(self.timeout));
-        let progress = Progress::start("waiting for the daemon to end");
+        let progress = Spinner::start("waiting for the daemon to end");
         while daemon::owner(directory).is_some() {
             if started.elapsed() > timeout {
                 let seconds = self.timeout;

@@ -1,6 +1,6 @@
 //! Nodes and constants of a graph, in the order in which they are evaluated.
 
-use super::proto::Message;
+use super::proto::ProtoMessage;
 use nalgebra::DMatrix;
 
 /// `TensorProto.DataType` of 64-bit integers.
@@ -39,8 +39,8 @@ impl Array {
     }
 
     /// A `TensorProto`.
-    fn message(&self, name: &str) -> Message {
-        let shape = self.shape.iter().fold(Message::default(), |message, &axis| message.int(1, axis as i64));
+    fn message(&self, name: &str) -> ProtoMessage {
+        let shape = self.shape.iter().fold(ProtoMessage::default(), |message, &axis| message.int(1, axis as i64));
         shape.int(2, self.kind).text(8, name).bytes(9, &self.bytes)
     }
 }
@@ -48,9 +48,9 @@ impl Array {
 /// A graph that grows. It makes the names of nodes and constants.
 #[derive(Default)]
 pub(super) struct Graph {
-    nodes: Vec<Message>,
-    constants: Vec<Message>,
-    outputs: Vec<Message>,
+    nodes: Vec<ProtoMessage>,
+    constants: Vec<ProtoMessage>,
+    outputs: Vec<ProtoMessage>,
 }
 
 impl Graph {
@@ -100,9 +100,9 @@ impl Graph {
     }
 
     /// The whole graph, a `GraphProto`, with one input (n, `width`).
-    pub(super) fn finish(self, name: &str, input: &str, width: usize) -> Message {
+    pub(super) fn finish(self, name: &str, input: &str, width: usize) -> ProtoMessage {
         let Self { nodes, constants, outputs } = self;
-        let named = Message::default().messages(1, &nodes).text(2, name).messages(5, &constants);
+        let named = ProtoMessage::default().messages(1, &nodes).text(2, name).messages(5, &constants);
         named.message(11, &numbers(input, Some(width))).messages(12, &outputs)
     }
 
@@ -114,17 +114,17 @@ impl Graph {
 
     /// A `NodeProto`, whose result has its name.
     fn push(&mut self, op: &str, inputs: &[&str], name: &str, attribute: Option<(&str, i64)>) {
-        let read = inputs.iter().fold(Message::default(), |node, input| node.text(1, input));
-        let attribute = attribute.map(|(key, value)| Message::default().text(1, key).int(3, value).int(20, INT));
+        let read = inputs.iter().fold(ProtoMessage::default(), |node, input| node.text(1, input));
+        let attribute = attribute.map(|(key, value)| ProtoMessage::default().text(1, key).int(3, value).int(20, INT));
         self.nodes.push(read.text(2, name).text(3, name).text(4, op).messages(5, &attribute));
     }
 }
 
 /// A `ValueInfoProto`: an input or output (n,), or (n, `width`).
-fn numbers(name: &str, width: Option<usize>) -> Message {
-    let rows = Message::default().text(2, "n");
-    let columns = width.map(|width| Message::default().int(1, width as i64));
-    let shape = Message::default().message(1, &rows).messages(1, &columns);
-    let tensor = Message::default().int(1, DOUBLE).message(2, &shape);
-    Message::default().text(1, name).message(2, &Message::default().message(1, &tensor))
+fn numbers(name: &str, width: Option<usize>) -> ProtoMessage {
+    let rows = ProtoMessage::default().text(2, "n");
+    let columns = width.map(|width| ProtoMessage::default().int(1, width as i64));
+    let shape = ProtoMessage::default().message(1, &rows).messages(1, &columns);
+    let tensor = ProtoMessage::default().int(1, DOUBLE).message(2, &shape);
+    ProtoMessage::default().text(1, name).message(2, &ProtoMessage::default().message(1, &tensor))
 }

@@ -10,14 +10,14 @@ mod graph;
 mod proto;
 
 use crate::learner::heads::{HeadBasis, HeadsSnapshot};
-use crate::math::columns::{BOUND, Given};
+use crate::math::columns::{BOUND, GivenFunction};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Kernel, Profile};
 use crate::snapshot::Snapshot;
 use crate::wire;
 use graph::{Array, Graph};
 use nalgebra::DMatrix;
-use proto::Message;
+use proto::ProtoMessage;
 use std::f64::consts::TAU;
 
 /// Version of the operators: of 2021, which has all that is needed.
@@ -35,15 +35,15 @@ pub fn encode(snapshot: &Snapshot) -> Vec<u8> {
     values(&mut graph, snapshot, &k);
     heads(&mut graph, snapshot, &k);
     let graph = graph.finish("value", "states", snapshot.dim());
-    let operators = Message::default().text(1, "").int(2, OPSET);
-    let fact = |(key, value): (&str, String)| Message::default().text(1, key).text(2, &value);
+    let operators = ProtoMessage::default().text(1, "").int(2, OPSET);
+    let fact = |(key, value): (&str, String)| ProtoMessage::default().text(1, key).text(2, &value);
     let names: Vec<&str> = snapshot.all_heads().map(|head| head.name.as_str()).collect();
     let heads = (!names.is_empty()).then(|| ("heads", serde_json::json!(names).to_string()));
     // Their coordinates stand behind the state's in the input.
     let actions = snapshot.actions.as_ref().map(|of| ("actions", wire::action_space_to_json(&of.space).to_string()));
-    let facts: Vec<Message> = facts(snapshot).into_iter().chain(heads).chain(actions).map(fact).collect();
+    let facts: Vec<ProtoMessage> = facts(snapshot).into_iter().chain(heads).chain(actions).map(fact).collect();
     // A `ModelProto`.
-    let model = Message::default().int(1, IR_VERSION).text(2, "criticd").text(3, env!("CARGO_PKG_VERSION"));
+    let model = ProtoMessage::default().int(1, IR_VERSION).text(2, "criticd").text(3, env!("CARGO_PKG_VERSION"));
     let model = model.text(6, "Value function learned by criticd: expected discounted sum of rewards from a state on.");
     model.message(7, &graph).message(8, &operators).messages(14, &facts).into_bytes()
 }
@@ -278,24 +278,24 @@ fn given(graph: &mut Graph, kernel: &Kernel, normalised: &str) -> Vec<String> {
         let (x, variance) =
             (graph.columns(normalised, &[column.function.variable().unwrap_or(0)]), graph.number(column.variance));
         let value = match column.function {
-            Given::Constant => {
+            GivenFunction::Constant => {
                 let zero = graph.number(0.0);
                 let nothing = graph.node("Mul", &[&x, &zero]);
                 out.push(graph.node("Add", &[&nothing, &variance]));
                 continue;
             }
-            Given::Linear(_) => x,
-            Given::Bounded(_) => {
+            GivenFunction::Linear(_) => x,
+            GivenFunction::Bounded(_) => {
                 let (least, most) = (graph.number(-BOUND), graph.number(BOUND));
                 let least = graph.node("Max", &[&x, &least]);
                 graph.node("Min", &[&least, &most])
             }
-            Given::Cosine(d) | Given::Sine(d) => {
+            GivenFunction::Cosine(d) | GivenFunction::Sine(d) => {
                 let StateKind::Periodic(period) = kernel.kind_of(d) else {
                     unreachable!("a kernel whose columns are of its kinds")
                 };
                 let angle = angle(graph, &x, period);
-                let is_cosine = matches!(column.function, Given::Cosine(_));
+                let is_cosine = matches!(column.function, GivenFunction::Cosine(_));
                 graph.node(if is_cosine { "Cos" } else { "Sin" }, &[&angle])
             }
         };

@@ -10,9 +10,9 @@ const LENGTH_DELIMITED: u64 = 2;
 
 /// A message that grows field by field. The numbers of fields are as in `onnx.proto`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Message(Vec<u8>);
+pub(super) struct ProtoMessage(Vec<u8>);
 
-impl Message {
+impl ProtoMessage {
     /// With a whole number in field `field`, as `int64` and `int32` are written.
     pub(super) fn int(mut self, field: u64, value: i64) -> Self {
         self.varint(field << 3 | VARINT);
@@ -35,12 +35,12 @@ impl Message {
     }
 
     /// With a message.
-    pub(super) fn message(self, field: u64, value: &Message) -> Self {
+    pub(super) fn message(self, field: u64, value: &ProtoMessage) -> Self {
         self.bytes(field, &value.0)
     }
 
     /// With a message for each of `values`: a repeated field.
-    pub(super) fn messages<'a>(self, field: u64, values: impl IntoIterator<Item = &'a Message>) -> Self {
+    pub(super) fn messages<'a>(self, field: u64, values: impl IntoIterator<Item = &'a ProtoMessage>) -> Self {
         values.into_iter().fold(self, |message, value| message.message(field, value))
     }
 
@@ -64,12 +64,12 @@ mod tests {
 
     #[test]
     fn messages_are_those_of_the_specification_of_protobuf() {
-        assert_eq!(Message::default().int(1, 150).into_bytes(), [0x08, 0x96, 0x01]);
-        assert_eq!(Message::default().text(2, "testing").into_bytes(), *b"\x12\x07testing");
-        let inner = Message::default().int(1, 150);
-        assert_eq!(Message::default().message(3, &inner).into_bytes(), [0x1a, 0x03, 0x08, 0x96, 0x01]);
-        assert_eq!(Message::default().messages(3, [&inner, &Message::default()]).into_bytes().len(), 7);
-        let negative = Message::default().int(20, -1).into_bytes();
+        assert_eq!(ProtoMessage::default().int(1, 150).into_bytes(), [0x08, 0x96, 0x01]);
+        assert_eq!(ProtoMessage::default().text(2, "testing").into_bytes(), *b"\x12\x07testing");
+        let inner = ProtoMessage::default().int(1, 150);
+        assert_eq!(ProtoMessage::default().message(3, &inner).into_bytes(), [0x1a, 0x03, 0x08, 0x96, 0x01]);
+        assert_eq!(ProtoMessage::default().messages(3, [&inner, &ProtoMessage::default()]).into_bytes().len(), 7);
+        let negative = ProtoMessage::default().int(20, -1).into_bytes();
         assert_eq!((negative.len(), &negative[..2], negative[11]), (12, &[0xa0, 0x01][..], 0x01));
     }
 }

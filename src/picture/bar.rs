@@ -1,15 +1,15 @@
 //! The colour bar beside a heat map.
 
 use super::ticks::Ticks;
-use super::{Align, Canvas, Frame, Heatmap, INK, LABEL_SIZE, Plot, Side, TICK, TICK_SIZE, grown, sharp};
+use super::{Align, Canvas, CanvasFrame, Heatmap, INK, LABEL_SIZE, Plot, Side, TICK, TICK_SIZE, grown, sharp};
 
 impl Heatmap {
     /// The colour bar.
     pub(super) fn draw_bar(
         &self,
         canvas: &mut Canvas,
-        bar: Frame,
-        panel: Frame,
+        bar: CanvasFrame,
+        panel: CanvasFrame,
         (range, bar_ticks): ([f64; 2], &Ticks),
     ) {
         canvas.shade(bar, |_, up| self.colours.at(up));

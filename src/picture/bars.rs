@@ -1,15 +1,17 @@
 //! A number for each of a few names.
 
 use super::ticks::Ticks;
-use super::{Align, Axis, Bar, Bars, Canvas, Frame, GRID, LINES, PANEL_WIDTH, Plot, Side, TICK_SIZE, grown, sharp};
+use super::{
+    Align, Axis, Bar, Bars, Canvas, CanvasFrame, GRID, LINES, PANEL_WIDTH, Plot, Side, TICK_SIZE, grown, sharp,
+};
 use tiny_skia::PathBuilder;
 
 impl Bars {
     /// As for a heat map.
-    pub(super) fn draw(&self, canvas: &mut Canvas, panel: Frame) -> Frame {
+    pub(super) fn draw(&self, canvas: &mut Canvas, panel: CanvasFrame) -> CanvasFrame {
         let widest = self.bars.iter().map(|bar| canvas.width(&bar.name, TICK_SIZE)).fold(0.0, f32::max);
         let left = (panel.left + 30.0 + widest).min(panel.left + 0.6 * PANEL_WIDTH).ceil();
-        let frame = Frame { left, right: panel.right - 40.0, ..panel };
+        let frame = CanvasFrame { left, right: panel.right - 40.0, ..panel };
         let width = frame.right - frame.left;
         // Room for the text behind each bar.
         let reach = |bar: &Bar| {
@@ -29,7 +31,8 @@ impl Bars {
         for (k, bar) in self.bars.iter().enumerate() {
             let middle = frame.top + (k as f32 + 0.5) * pitch;
             let end = plot.x(bar.value).max(frame.left + 1.0);
-            let body = Frame { left: frame.left, top: middle - 0.3 * pitch, right: end, bottom: middle + 0.3 * pitch };
+            let body =
+                CanvasFrame { left: frame.left, top: middle - 0.3 * pitch, right: end, bottom: middle + 0.3 * pitch };
             let mut path = PathBuilder::new();
             path.push_rect(body.rect());
             canvas.fill(path, LINES[0], 0.85, None);

@@ -1,12 +1,12 @@
 //! Functions of one variable: curves with their bands, on hatched ground where next to nothing is known.
 
-use super::{Canvas, Curves, Fade, Frame, GRID, LINES, Plot, Scale, Side, TICK, extent, grown, sharp};
+use super::{Canvas, CanvasFrame, Curves, Fade, GRID, LINES, Plot, Scale, Side, TICK, extent, grown, sharp};
 use crate::colour::{GROUND, HATCHED, PALE, is_hatch};
 use tiny_skia::PathBuilder;
 
 impl Curves {
     /// As for a heat map.
-    pub(super) fn draw(&self, canvas: &mut Canvas, panel: Frame) -> Frame {
+    pub(super) fn draw(&self, canvas: &mut Canvas, panel: CanvasFrame) -> CanvasFrame {
         let n = self.at.len();
         for line in &self.lines {
             assert_eq!(line.mean.len(), n, "a curve has a value for each place");
@@ -18,7 +18,7 @@ impl Curves {
         let left = (panel.left + 40.0 + canvas.widest(&y_ticks) + TICK + 8.0).ceil();
         // The text of a tick at the right end reaches beyond it.
         let beyond = 0.5 * canvas.widest(&self.x.ticks(6)) + 12.0;
-        let frame = Frame { left, right: (panel.right - beyond.max(24.0)).floor(), ..panel };
+        let frame = CanvasFrame { left, right: (panel.right - beyond.max(24.0)).floor(), ..panel };
         let x_ticks = canvas.ticks_across(&self.x, frame.right - frame.left);
         let plot = Plot { frame: grown(frame), x: Side::of(&self.x), y: Side { range: y, scale: self.y_scale } };
         self.hatch(canvas, &plot, frame);
@@ -55,7 +55,7 @@ impl Curves {
     }
 
     /// Hatch the ground where next to nothing is known: from the middle between two places to that between others.
-    fn hatch(&self, canvas: &mut Canvas, plot: &Plot, frame: Frame) {
+    fn hatch(&self, canvas: &mut Canvas, plot: &Plot, frame: CanvasFrame) {
         let Some(Fade { amount, .. }) = &self.fade else { return };
         assert_eq!(amount.len(), self.at.len(), "fade has an amount for each place");
         let n = self.at.len();
@@ -65,7 +65,7 @@ impl Curves {
             k => plot.x(0.5 * (self.at[k - 1] + self.at[k])).clamp(frame.left, frame.right).round(),
         };
         for run in runs(amount, |amount| *amount >= HATCHED) {
-            let part = Frame { left: edge(run.start), right: edge(run.end), ..frame };
+            let part = CanvasFrame { left: edge(run.start), right: edge(run.end), ..frame };
             if part.right - part.left < 1.0 {
                 continue;
             }

@@ -1,6 +1,6 @@
 //! The legend of a panel: its entries in rows, each with a key.
 
-use super::{Align, Canvas, Frame, LEGEND_ROW, Marker, PANEL_WIDTH, TICK_SIZE, grown};
+use super::{Align, Canvas, CanvasFrame, LEGEND_ROW, Marker, PANEL_WIDTH, TICK_SIZE, grown};
 use crate::colour::{Colours, GROUND, HATCH, HATCHED, PALE, is_hatch};
 use tiny_skia::PathBuilder;
 
@@ -53,7 +53,7 @@ pub(super) fn rows(canvas: &Canvas, entries: &[(Key, &str)]) -> usize {
 }
 
 /// Draw a legend below the middle of `plot`, as far as `panel` has room there.
-pub(super) fn draw(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(Key, &str)]) {
+pub(super) fn draw(canvas: &mut Canvas, panel: CanvasFrame, plot: CanvasFrame, entries: &[(Key, &str)]) {
     for (k, row) in layout(canvas, entries).into_iter().enumerate() {
         let total: f32 = row.iter().map(|entry| entry.2).sum::<f32>() + ENTRY_GAP * (row.len() - 1) as f32;
         let room = panel.left + 20.0..=panel.right - 20.0 - total;
@@ -63,7 +63,7 @@ pub(super) fn draw(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(K
             match key {
                 Key::Marker(marker) => canvas.marker(marker, x + 6.0, y),
                 Key::Fade(colours) => {
-                    let swatch = Frame { left: x, top: y - 7.0, right: x + 44.0, bottom: y + 7.0 };
+                    let swatch = CanvasFrame { left: x, top: y - 7.0, right: x + 44.0, bottom: y + 7.0 };
                     canvas.shade(swatch, |across, up| {
                         let hatched = across >= HATCHED && is_hatch(44.0 * across, 14.0 * up);
                         if hatched { HATCH } else { colours.at(0.6).towards(PALE, across) }
@@ -71,7 +71,7 @@ pub(super) fn draw(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(K
                     canvas.outline(grown(swatch));
                 }
                 Key::Hatch => {
-                    let swatch = Frame { left: x, top: y - 7.0, right: x + 30.0, bottom: y + 7.0 };
+                    let swatch = CanvasFrame { left: x, top: y - 7.0, right: x + 30.0, bottom: y + 7.0 };
                     canvas.shade(swatch, |across, up| if is_hatch(30.0 * across, 14.0 * up) { GROUND } else { PALE });
                     canvas.outline(grown(swatch));
                 }
@@ -97,7 +97,7 @@ pub(super) fn draw(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(K
 fn draw_band(canvas: &mut Canvas, (x, y): (f32, f32), colour: [u8; 3], band: bool) {
     if band {
         let mut path = PathBuilder::new();
-        path.push_rect(Frame { left: x, top: y - 7.0, right: x + 30.0, bottom: y + 7.0 }.rect());
+        path.push_rect(CanvasFrame { left: x, top: y - 7.0, right: x + 30.0, bottom: y + 7.0 }.rect());
         canvas.fill(path, colour, 0.22, None);
     }
 }

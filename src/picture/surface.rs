@@ -1,6 +1,6 @@
 //! What pictures are drawn on: pixels, or the text of an SVG file.
 
-use super::Frame;
+use super::CanvasFrame;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt::Write as _;
@@ -94,7 +94,7 @@ impl Surface {
     }
 
     /// Colour each pixel of `frame` by its place in it: across and up, each in (0, 1).
-    pub(super) fn image(&mut self, frame: Frame, colour: impl Fn(f64, f64) -> [u8; 3]) {
+    pub(super) fn image(&mut self, frame: CanvasFrame, colour: impl Fn(f64, f64) -> [u8; 3]) {
         let (left, top) = (frame.left as u32, frame.top as u32);
         let (width, height) = ((frame.right - frame.left) as u32, (frame.bottom - frame.top) as u32);
         match self {
@@ -111,7 +111,7 @@ impl Surface {
     }
 
     /// To confine shapes to `frame`.
-    pub(super) fn clip(&mut self, frame: Frame) -> Clip {
+    pub(super) fn clip(&mut self, frame: CanvasFrame) -> Clip {
         match self {
             Self::Pixels(pixmap) => {
                 let mut mask = Mask::new(pixmap.width(), pixmap.height()).expect("as large as the surface");

@@ -1,6 +1,6 @@
 //! Titles of panels: a line, and smaller ones below it.
 
-use super::{Align, Canvas, Frame, PANEL_WIDTH, TICK_SIZE};
+use super::{Align, Canvas, CanvasFrame, PANEL_WIDTH, TICK_SIZE};
 
 const TITLE_SIZE: f32 = 21.0;
 /// Lines below the first one of a title: how high and how wide they are, and how many there are at most.
@@ -10,7 +10,7 @@ pub(super) const SUBTITLE_ROWS: usize = 8;
 
 impl Canvas {
     /// A title over the middle of a plot, its last line on this base line.
-    pub(super) fn title(&mut self, title: &str, panel: Frame, (x, base): (f32, f32)) {
+    pub(super) fn title(&mut self, title: &str, panel: CanvasFrame, (x, base): (f32, f32)) {
         let (below, below_size) = self.subtitle(title);
         let first = title.split_once('\n').map_or(title, |(first, _)| first);
         // A long line is written in smaller letters.

@@ -5,7 +5,7 @@ use crate::support::program::{self, Process, any_ports};
 use crate::support::{PATIENCE, until, wait};
 use criticd::client::{Requester, Sender};
 use criticd::daemon::archive;
-use criticd::daemon::replace::{self, Plan};
+use criticd::daemon::replace::{self, Moves};
 use criticd::daemon::survey::survey;
 use criticd::journal::checkpoint::Checkpoint;
 use criticd::journal::store::{DATABASE, MARK, SqliteStorage, Storage, read_mark};
@@ -848,7 +848,7 @@ fn an_interrupted_repair_is_finished_before_anything_starts() {
     std::fs::copy(data.join(DATABASE), fresh.join(DATABASE)).unwrap();
     std::fs::create_dir(data.join("damaged-1")).unwrap();
     std::fs::rename(data.join(DATABASE), data.join("damaged-1").join(DATABASE)).unwrap();
-    let plan = Plan {
+    let plan = Moves {
         aside: "damaged-1".into(),
         set_aside: vec![DATABASE.into()],
         fresh: Some("repaired.new".into()),

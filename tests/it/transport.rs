@@ -7,7 +7,7 @@ use crate::support::{PATIENCE, until};
 use bytes::Bytes;
 use criticd::transport::turns::Share;
 use criticd::transport::{
-    self, Endpoint, Limits, Publication, Reason, Reply, Request, Settings, StartError, Transport,
+    self, Endpoint, PeerLimits, Publication, Reason, Reply, Request, Settings, StartError, Transport,
 };
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -237,9 +237,9 @@ fn loopback() -> Endpoint {
 }
 
 /// No peer is given up because the machine stands still.
-fn limits() -> Limits {
+fn limits() -> PeerLimits {
     let [handshake_timeout, stall_timeout, saturated_timeout] = [PATIENCE; 3];
-    Limits { handshake_timeout, stall_timeout, saturated_timeout, ..Limits::default() }
+    PeerLimits { handshake_timeout, stall_timeout, saturated_timeout, ..PeerLimits::default() }
 }
 
 fn settings() -> Settings {
@@ -251,7 +251,7 @@ fn start() -> Transport {
     start_with(limits())
 }
 
-fn start_with(limits: Limits) -> Transport {
+fn start_with(limits: PeerLimits) -> Transport {
     transport::start(Settings { limits, ..settings() }).unwrap()
 }
 
@@ -695,7 +695,7 @@ fn what_a_client_asked_for_goes_with_it() {
 
 #[test]
 fn long_messages_that_are_begun_are_bounded_in_all() {
-    let limits = Limits { unfinished_bytes_max: 2 << 20, stall_timeout: Duration::from_millis(300), ..limits() };
+    let limits = PeerLimits { unfinished_bytes_max: 2 << 20, stall_timeout: Duration::from_millis(300), ..limits() };
     let transport = start_with(limits);
     // More than may be begun: they say that a mebibyte follows, send some of it, and stop.
     let mut halves: Vec<_> = (0..5).map(|_| Client::connect(&transport.endpoints.ingest, "PUSH")).collect();
@@ -719,7 +719,7 @@ fn whole_messages_that_the_daemon_has_not_taken_are_bounded_in_all() {
     const LEN: usize = 160 << 10;
     const MESSAGES: usize = 64;
     const ROOM: u64 = 1 << 20;
-    let limits = Limits { unfinished_bytes_max: 2 << 20, message_bytes_max: 1 << 20, ..limits() };
+    let limits = PeerLimits { unfinished_bytes_max: 2 << 20, message_bytes_max: 1 << 20, ..limits() };
     let transport = transport::start(Settings { inbox_bytes: 1, limits, ..settings() }).unwrap();
     let (counters, endpoint) = (&transport.counters, transport.endpoints.ingest.clone());
     thread::scope(|scope| {
@@ -749,7 +749,7 @@ fn whole_messages_that_the_daemon_has_not_taken_are_bounded_in_all() {
 
 #[test]
 fn answers_that_wait_are_bounded_in_all() {
-    let limits = Limits { backlog_bytes_total_max: 4 << 20, ..limits() };
+    let limits = PeerLimits { backlog_bytes_total_max: 4 << 20, ..limits() };
     let transport = start_with(limits);
     let clients: Vec<_> = (0..8)
         .map(|_| {
@@ -819,7 +819,7 @@ fn an_absurd_frame_length_costs_only_that_peer() {
 
 #[test]
 fn messages_of_too_many_frames_or_bytes_are_cut() {
-    let transport = start_with(Limits { message_bytes_max: 1000, ..limits() });
+    let transport = start_with(PeerLimits { message_bytes_max: 1000, ..limits() });
     let mut many = Client::connect(&transport.endpoints.control, "DEALER");
     many.write(&frame(MORE, b"").repeat(17));
     many.assert_closed();
@@ -860,7 +860,7 @@ fn noise_harms_nobody() {
 
 #[test]
 fn a_peer_that_does_not_finish_its_handshake_is_cut() {
-    let transport = start_with(Limits { handshake_timeout: Duration::from_millis(100), ..limits() });
+    let transport = start_with(PeerLimits { handshake_timeout: Duration::from_millis(100), ..limits() });
     let mut silent = Client { stream: Stream::connect(&transport.endpoints.ingest) };
     let mut halfway = Client::greet(&transport.endpoints.control);
     silent.assert_closed();
@@ -919,7 +919,7 @@ fn an_identity_that_is_live_is_refused_until_its_peer_leaves() {
 #[test]
 fn connections_are_limited_altogether_and_by_address() {
     let directory = tempfile::tempdir().unwrap();
-    let limits = Limits { connections_max: 3, connections_per_address_max: 2, ..limits() };
+    let limits = PeerLimits { connections_max: 3, connections_per_address_max: 2, ..limits() };
     let ingest = ipc(directory.path(), "ingest");
     let transport = transport::start(Settings { ingest, limits, ..settings() }).unwrap();
     let control = &transport.endpoints.control;
@@ -936,7 +936,7 @@ fn connections_are_limited_altogether_and_by_address() {
 
 #[test]
 fn subscriptions_are_limited() {
-    let transport = start_with(Limits { subscriptions_max: 2, ..limits() });
+    let transport = start_with(PeerLimits { subscriptions_max: 2, ..limits() });
     let mut subscriber = Client::connect(&transport.endpoints.publish, "SUB");
     [b"\x01a", b"\x01b", b"\x01c"].iter().for_each(|s| subscriber.send(&[*s]));
     subscriber.assert_closed();
@@ -945,7 +945,7 @@ fn subscriptions_are_limited() {
 
 #[test]
 fn a_client_that_never_reads_its_replies_delays_no_other() {
-    let limits = Limits { backlog_bytes_max: 4 << 20, stall_timeout: Duration::from_millis(500), ..limits() };
+    let limits = PeerLimits { backlog_bytes_max: 4 << 20, stall_timeout: Duration::from_millis(500), ..limits() };
     let transport = start_with(limits);
     answer(&transport, |_| vec![7; 64 << 10]);
     let deaf = Client::connect(&transport.endpoints.control, "DEALER");
@@ -965,7 +965,7 @@ fn a_client_that_never_reads_its_replies_delays_no_other() {
 
 #[test]
 fn a_dead_subscriber_is_cut_and_the_others_miss_nothing() {
-    let transport = start_with(Limits { stall_timeout: Duration::from_millis(500), ..limits() });
+    let transport = start_with(PeerLimits { stall_timeout: Duration::from_millis(500), ..limits() });
     let mut dead = Client::connect(&transport.endpoints.publish, "SUB");
     dead.subscribe(&transport, "n");
     let mut alive = Client::connect(&transport.endpoints.publish, "SUB");
@@ -985,7 +985,7 @@ fn a_dead_subscriber_is_cut_and_the_others_miss_nothing() {
 
 #[test]
 fn a_subscriber_that_never_catches_up_is_cut_and_its_backlog_is_bounded() {
-    let limits = Limits { backlog_bytes_max: 1 << 20, saturated_timeout: Duration::from_millis(500), ..limits() };
+    let limits = PeerLimits { backlog_bytes_max: 1 << 20, saturated_timeout: Duration::from_millis(500), ..limits() };
     let transport = start_with(limits);
     let mut slow = Client::connect(&transport.endpoints.publish, "SUB");
     slow.subscribe(&transport, "n");

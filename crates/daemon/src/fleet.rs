@@ -1,9 +1,9 @@
 //! Learners of different streams that are one: what each has summed up, as files and messages have it, and one model of all.
 //!
 //! Sums of one epoch add ([`Model::epoch`]). Whoever learns in an epoch begins with its empty model ([`Epoch`]) and says what it has
-//! summed up of which streams ([`Told`]); a file has both ([`Part`]), under a key of its own beside the value function.
+//! summed up of which streams ([`Told`]); a file has both ([`FleetPart`]), under a key of its own beside the value function.
 
-use crate::learner::merge::{Coordinator, Message, Verdict};
+use crate::learner::merge::{Coordinator, Message, MessageVerdict};
 use crate::learner::model::{MergeError, Model, Sums};
 use crate::packed;
 use crate::sealed::Seal;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Key of a MODEL file under which a [`Part`] lies.
+/// Key of a MODEL file under which a [`FleetPart`] lies.
 pub const SUMS: &str = "sums";
 
 const PART: Seal = Seal { kind: b"criticd sums\n", version: 1 };
@@ -95,7 +95,7 @@ impl Told {
 
 /// A learner that others can be added to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Part {
+pub struct FleetPart {
     /// In which it has learned.
     pub epoch: Epoch,
     /// What it has learned.
@@ -142,7 +142,7 @@ impl fmt::Display for Unmergeable {
 
 impl std::error::Error for Unmergeable {}
 
-impl Part {
+impl FleetPart {
     /// What `model` has learned of `streams`.
     pub fn of(model: &Model, streams: BTreeMap<String, u64>) -> Self {
         Self { epoch: Epoch::of(model), told: Told { streams, sums: model.sums() } }
@@ -153,7 +153,7 @@ impl Part {
         close(PART, self)
     }
 
-    /// What [`Part::written`] wrote.
+    /// What [`FleetPart::written`] wrote.
     ///
     /// # Errors
     /// Why the bytes are none.
@@ -169,7 +169,7 @@ impl Part {
 ///
 /// # Errors
 /// If they are of different epochs, or a stream is in two of them.
-pub fn merge(parts: &[Part]) -> Result<(Part, Model), Unmergeable> {
+pub fn merge(parts: &[FleetPart]) -> Result<(FleetPart, Model), Unmergeable> {
     let (first, others) = parts.split_first().ok_or(Unmergeable::Nothing)?;
     for (k, other) in others.iter().enumerate() {
         if let Some(what) = first.epoch.0.epoch_differs(&other.epoch.0) {
@@ -189,7 +189,7 @@ pub fn merge(parts: &[Part]) -> Result<(Part, Model), Unmergeable> {
     let epoch = parts[order[0]].epoch.clone();
     let merged = epoch.merged(order.iter().map(|&k| &parts[k].told)).map_err(Unmergeable::Sums)?;
     let streams = parts.iter().flat_map(|part| part.told.streams.clone()).collect();
-    Ok((Part { epoch, told: Told { streams, sums: merged.sums() } }, merged))
+    Ok((FleetPart { epoch, told: Told { streams, sums: merged.sums() } }, merged))
 }
 
 /// A message of a worker as bytes.
@@ -232,7 +232,7 @@ impl Gathered {
     ///
     /// # Errors
     /// If its sums do not fit the epoch that it names.
-    pub fn take(&mut self, message: Message<Told>) -> Result<Verdict, MergeError> {
+    pub fn take(&mut self, message: Message<Told>) -> Result<MessageVerdict, MergeError> {
         if message.epoch == self.held.epoch() {
             self.epoch.merged([&message.sums])?;
         }

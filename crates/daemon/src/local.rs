@@ -6,13 +6,13 @@
 
 use crate::config::Config;
 use crate::daemon::core::intake::Intake;
-use crate::fleet::{Epoch, Part, SUMS, Told};
+use crate::fleet::{Epoch, FleetPart, SUMS, Told};
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::refit::{Candidate, RefitJob};
-use crate::learner::window::{Window, Written};
+use crate::learner::window::{Window, WrittenWindow};
 use crate::learner::{Adoption, Judgement, Learner, Settings, SnapshotError};
 use crate::packed;
-use crate::refit_work::{self, Work};
+use crate::refit_work::{self, RefitWork};
 use crate::sealed::Seal;
 use crate::snapshot::{Evaluator, Snapshot};
 use crate::state::State;
@@ -37,16 +37,16 @@ pub const LEARNER: &str = "learner";
 ///
 /// # Errors
 /// Why what it has cannot be used.
-pub fn part_of_model(bytes: &[u8]) -> Result<Option<Part>, String> {
+pub fn part_of_model(bytes: &[u8]) -> Result<Option<FleetPart>, String> {
     if let Some(sums) = bytes_of(bytes, SUMS) {
-        return Part::read(sums).map(Some);
+        return FleetPart::read(sums).map(Some);
     }
     bytes_of(bytes, LEARNER).map(|learner| Critic::read(learner)?.part()).transpose()
 }
 
 /// How a refit has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RefitEnd {
     /// Its model is the critic's now.
     Adopted {
         /// Of the critic from here on.
@@ -67,17 +67,17 @@ pub struct Critic {
     intake: Intake,
     refit: Option<Refit>,
     /// Of the last refit that has ended.
-    outcome: Option<Outcome>,
+    outcome: Option<RefitEnd>,
     /// What evaluates the newest model, once it has been asked for, and whether with its variance, which it may lack.
     evaluator: Option<(Evaluator, bool)>,
 }
 
 /// A critic as files have it.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct KeptCritic {
     settings: String,
     state: Checkpoint,
-    rows: Option<Written>,
+    rows: Option<WrittenWindow>,
 }
 
 impl Critic {
@@ -160,14 +160,14 @@ impl Critic {
     ///
     /// # Errors
     /// If it has no model yet, or models of several policies or worlds.
-    pub fn part(&self) -> Result<Part, String> {
+    pub fn part(&self) -> Result<FleetPart, String> {
         let told = self.told().ok_or("it has learned too few rows for a model")?;
         let mut models = self.learner().models();
         let model = models.next().ok_or("it has learned too few rows for a model")?;
         if models.next().is_some() {
             return Err("it holds models of several policies or worlds, whose sums do not add".into());
         }
-        Ok(Part { epoch: Epoch::of(model), told })
+        Ok(FleetPart { epoch: Epoch::of(model), told })
     }
 
     fn check(&self) -> Result<(), WireError> {
@@ -214,7 +214,7 @@ impl Critic {
     }
 
     /// How the last refit ended that was adopted or rejected.
-    pub fn outcome(&self) -> Option<&Outcome> {
+    pub fn outcome(&self) -> Option<&RefitEnd> {
         self.outcome.as_ref()
     }
 
@@ -256,7 +256,7 @@ impl Critic {
                     let critic = self.learner().settings().name.clone();
                     self.intake.decide(Record::Adopted { critic, adoption });
                     self.apply();
-                    self.outcome = Some(Outcome::Adopted { generation: self.learner().generation() });
+                    self.outcome = Some(RefitEnd::Adopted { generation: self.learner().generation() });
                     self.start_if_due();
                 }
             },
@@ -268,7 +268,7 @@ impl Critic {
     fn end_refit(&mut self, why: String) {
         self.intake.decide(Record::RefitEnded { critic: self.learner().settings().name.clone() });
         self.apply();
-        self.outcome = Some(Outcome::Rejected { why });
+        self.outcome = Some(RefitEnd::Rejected { why });
         self.start_if_due();
     }
 
@@ -301,7 +301,7 @@ impl Critic {
 
     /// All of it, for [`Critic::read`]. A refit that runs is not kept: it is due again there.
     pub fn written(&self) -> Vec<u8> {
-        let kept = Kept {
+        let kept = KeptCritic {
             settings: self.config.print(),
             state: Checkpoint::of(&self.state, now()),
             rows: self.state.window().map(Window::written),
@@ -314,7 +314,7 @@ impl Critic {
     /// # Errors
     /// Why the bytes are none.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
-        let kept: Kept = SEAL
+        let kept: KeptCritic = SEAL
             .open(bytes)
             .map_err(|e| e.to_string())
             .and_then(|body| packed::read(body).map_err(|e| e.to_string()))?;
@@ -338,7 +338,7 @@ impl Critic {
         if self.refit.take().is_some() {
             self.intake.decide(Record::RefitEnded { critic: self.learner().settings().name.clone() });
             self.apply();
-            self.outcome = Some(Outcome::Rejected { why: "it was ended".into() });
+            self.outcome = Some(RefitEnd::Rejected { why: "it was ended".into() });
         }
     }
 }
@@ -372,8 +372,8 @@ impl Refit {
         let work = move || {
             let _alive = alive;
             let work = match &behind {
-                None => Work::Run(&task),
-                Some((candidate, window)) => Work::CatchUp(candidate.clone(), window),
+                None => RefitWork::Run(&task),
+                Some((candidate, window)) => RefitWork::CatchUp(candidate.clone(), window),
             };
             if threads == 1 {
                 return refit_work::perform(work, None, &asked);

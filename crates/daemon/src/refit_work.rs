@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is to be done.
-pub(crate) enum Work<'a> {
+pub(crate) enum RefitWork<'a> {
     /// Select a model.
     Run(&'a RefitJob),
     /// Let the selected model learn the rows of the window that came meanwhile.
@@ -25,12 +25,12 @@ pub(crate) fn threads(setting: Option<usize>) -> usize {
 ///
 /// # Errors
 /// Why there is no candidate. A bug in model selection costs this candidate, not the program.
-pub(crate) fn perform(work: Work<'_>, pool: Option<&ThreadPool>, stop: &AtomicBool) -> Result<Candidate, String> {
+pub(crate) fn perform(work: RefitWork<'_>, pool: Option<&ThreadPool>, stop: &AtomicBool) -> Result<Candidate, String> {
     let keep_going = || !stop.load(Ordering::Relaxed);
     let result = catch_unwind(AssertUnwindSafe(|| {
         let run = || match work {
-            Work::Run(job) => refit::run(job, &keep_going),
-            Work::CatchUp(mut candidate, window) => candidate.catch_up(window, &keep_going).map(|()| *candidate),
+            RefitWork::Run(job) => refit::run(job, &keep_going),
+            RefitWork::CatchUp(mut candidate, window) => candidate.catch_up(window, &keep_going).map(|()| *candidate),
         };
         let result = match pool {
             Some(pool) => pool.install(run),

@@ -1,5 +1,5 @@
 //! Files that are there whole or not at all: the files of a data directory ([`write()`]), and the files that commands make
-//! ([`Output`]).
+//! ([`OutputFile`]).
 
 use rustix::fs::OFlags;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -79,7 +79,7 @@ fn parent(path: &Path) -> &Path {
 
 /// Where a command writes its result.
 #[derive(Debug)]
-pub struct Output {
+pub struct OutputFile {
     path: PathBuf,
     target: Target,
 }
@@ -94,7 +94,7 @@ enum Target {
     Standard,
 }
 
-impl Output {
+impl OutputFile {
     /// The place that `path` names. Nothing is changed yet.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl Output {
             Target::File(file) => parent(file).to_owned(),
             _ => std::env::temp_dir(),
         };
-        let scratch = Scratch::within(&beside).map_err(|e| refused(&self.path, e))?;
+        let scratch = OwnDirectory::within(&beside).map_err(|e| refused(&self.path, e))?;
         let part = scratch.path().join(self.path.file_name().unwrap_or("out".as_ref()));
         let made = make(&part)?;
         let put = match &self.target {
@@ -188,7 +188,7 @@ impl Output {
         }
         match OpenOptions::new().write(true).open(file) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
-            _ => Scratch::within(parent(file)).map(drop),
+            _ => OwnDirectory::within(parent(file)).map(drop),
         }
     }
 
@@ -263,9 +263,9 @@ fn replace(part: &Path, file: &Path) -> io::Result<()> {
 
 /// A new directory for the process's own files. It is removed, with all that is in it, when this is dropped.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct OwnDirectory(PathBuf);
 
-impl Scratch {
+impl OwnDirectory {
     /// One within the directory `parent`.
     ///
     /// # Errors
@@ -288,7 +288,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for OwnDirectory {
     fn drop(&mut self) {
         // What cannot be removed is named after us.
         drop(fs::remove_dir_all(&self.0));
@@ -350,11 +350,11 @@ mod tests {
         let (table, set) = (at("table.csv"), at("set"));
         let inputs = [table.as_path(), &set, Path::new("tcp://127.0.0.1:5751")];
         for name in ["table.csv", "set/../table.csv", "link", "twin", "set/data/main.hdf5"] {
-            let refused = Output::to(&at(name), &inputs).unwrap_err().to_string();
+            let refused = OutputFile::to(&at(name), &inputs).unwrap_err().to_string();
             assert!(refused.contains("which the command reads"), "{name}: {refused}");
         }
         for name in ["other", "new"] {
-            Output::to(&at(name), &inputs).unwrap().write(b"output").unwrap();
+            OutputFile::to(&at(name), &inputs).unwrap().write(b"output").unwrap();
             assert_eq!(fs::read(at(name)).unwrap(), b"output");
         }
         assert!(inputs[..1].iter().all(|input| fs::read(input).unwrap() == b"input"));
@@ -367,12 +367,12 @@ mod tests {
         fs::create_dir(at("far")).unwrap();
         symlink("far/model", at("link")).unwrap();
         for text in ["first", "second, and longer", "third"] {
-            Output::to(&at("link"), &[]).unwrap().write(text.as_bytes()).unwrap();
+            OutputFile::to(&at("link"), &[]).unwrap().write(text.as_bytes()).unwrap();
             assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
             assert_eq!(fs::read_to_string(at("far/model")).unwrap(), text);
             fs::set_permissions(at("far/model"), fs::Permissions::from_mode(0o640)).unwrap();
         }
-        let output = Output::to(&at("link"), &[]).unwrap();
+        let output = OutputFile::to(&at("link"), &[]).unwrap();
         output.make(|part| fs::write(part, "made")).unwrap();
         assert_eq!((fs::read_to_string(at("link")).unwrap(), mode(&at("far/model"))), ("made".into(), 0o640));
         let failed = output.make(|part| fs::write(part, "half").and(Err::<(), _>(io::Error::other("no"))));
@@ -380,11 +380,11 @@ mod tests {
         let (here, far) = (fs::read_dir(directory.path()).unwrap().count(), fs::read_dir(at("far")).unwrap().count());
         assert_eq!((here, far), (2, 1), "nothing is left behind");
         for (name, why) in [("far", "a directory"), ("absent/model", "there is no directory")] {
-            let refused = Output::to(&at(name), &[]).unwrap_err().to_string();
+            let refused = OutputFile::to(&at(name), &[]).unwrap_err().to_string();
             assert!(refused.contains(why), "{refused}");
         }
         symlink("round", at("round")).unwrap();
-        assert!(Output::to(&at("round"), &[]).is_err());
+        assert!(OutputFile::to(&at("round"), &[]).is_err());
     }
 
     #[test]
@@ -394,7 +394,7 @@ mod tests {
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
         assert!(made.success());
         for through in [false, true] {
-            let (path, output) = (pipe.clone(), Output::to(&pipe, &[&pipe]).unwrap());
+            let (path, output) = (pipe.clone(), OutputFile::to(&pipe, &[&pipe]).unwrap());
             let reader = std::thread::spawn(move || fs::read(path).unwrap());
             if through {
                 output.make(|part| fs::write(part, "rows")).unwrap();
@@ -404,8 +404,8 @@ mod tests {
             assert_eq!(reader.join().unwrap(), b"rows");
             assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
         }
-        Output::to(Path::new("/dev/null"), &[]).unwrap().write(b"all").unwrap();
-        assert!(Output::to(Path::new("/dev/full"), &[]).unwrap().write(b"all").is_err());
+        OutputFile::to(Path::new("/dev/null"), &[]).unwrap().write(b"all").unwrap();
+        assert!(OutputFile::to(Path::new("/dev/full"), &[]).unwrap().write(b"all").is_err());
         for device in ["/dev/null", "/dev/full"] {
             assert!(fs::metadata(device).unwrap().file_type().is_char_device());
         }
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn a_directory_of_our_own_is_new_and_goes() {
         let parent = tempfile::tempdir().unwrap();
-        let scratches = [(); 2].map(|()| Scratch::within(parent.path()).unwrap());
+        let scratches = [(); 2].map(|()| OwnDirectory::within(parent.path()).unwrap());
         assert!(scratches[0].path() != scratches[1].path() && mode(scratches[0].path()) == 0o700);
         fs::write(scratches[0].path().join("file"), "text").unwrap();
         drop(scratches);

@@ -8,7 +8,7 @@ mod hill;
 
 use crate::action::{ActionSpace, first_largest};
 use crate::random::{mix, uniform};
-use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
+use crate::snapshot::{Ask, Evaluation, EvaluationScratch, Evaluator, Snapshot};
 use crate::transition::{Invalid, InvalidCode};
 use hill::{Hill, STARTS, STEPS};
 use nalgebra::DMatrix;
@@ -281,7 +281,7 @@ impl Actor {
             }
         }
         let beta = if let Exploration::Ucb(beta) = question.exploration { Some(beta) } else { None };
-        let (mut scratch, mut found) = (Scratch::default(), Evaluation::default());
+        let (mut scratch, mut found) = (EvaluationScratch::default(), Evaluation::default());
         let ask = if beta.is_some() { Ask::VARIANCE } else { Ask::MEAN };
         self.evaluator.evaluate_into(&inputs, ask, &mut scratch, &mut found)?;
         let mean: Vec<f64> = found.mean.column(0).iter().copied().collect();

@@ -18,11 +18,11 @@ mod tests;
 pub use bank::{Bank, Solution};
 pub(crate) use bank::{Block, RowNodes, tuning_is_due};
 pub(crate) use counted::{Counted, counting_all, counting_most};
-pub use expression::{Expression, Place};
+pub use expression::{Expression, Operand};
 pub use footprint::{bytes_max, bytes_per_stream};
 pub use published::{HeadBasis, HeadEvaluation, HeadsSnapshot, Verified};
 pub use shared::SharedHeads;
-pub use verified::Verdict;
+pub use verified::HeadVerdict;
 
 use crate::math::level::about;
 use crate::transition::{Batch, Invalid, InvalidCode, MAGNITUDE_MAX, Rows};
@@ -184,13 +184,13 @@ impl Cumulant {
     }
 
     /// Of a row with these numbers; none of a label, which stands beside rows.
-    pub fn by<F: Fn(Place) -> f64>(&self, number: &F) -> Option<f64> {
-        let both = |index: usize| (number(Place::State(index)), number(Place::NextState(index)));
+    pub fn by<F: Fn(Operand) -> f64>(&self, number: &F) -> Option<f64> {
+        let both = |index: usize| (number(Operand::State(index)), number(Operand::NextState(index)));
         Some(match *self {
-            Self::Reward(column) => number(Place::Reward(column)),
-            Self::State(index) => number(Place::State(index)),
-            Self::NextState(index) => number(Place::NextState(index)),
-            Self::Action(index) => number(Place::Action(index)),
+            Self::Reward(column) => number(Operand::Reward(column)),
+            Self::State(index) => number(Operand::State(index)),
+            Self::NextState(index) => number(Operand::NextState(index)),
+            Self::Action(index) => number(Operand::Action(index)),
             Self::Constant(value) => value,
             Self::Expression(ref expression) => expression.by(number),
             Self::Event { index, above } => crosses(both(index).0, both(index).1, above),
@@ -202,16 +202,16 @@ impl Cumulant {
     /// Of a state of `dim` numbers with an action behind them, where these say it; else no number.
     pub fn at(&self, numbers: &[f64], dim: usize) -> f64 {
         let number = |place| match place {
-            Place::State(index) => numbers[index],
-            Place::Action(index) => numbers[dim + index],
-            Place::NextState(_) | Place::Reward(_) => f64::NAN,
+            Operand::State(index) => numbers[index],
+            Operand::Action(index) => numbers[dim + index],
+            Operand::NextState(_) | Operand::Reward(_) => f64::NAN,
         };
         self.by(&number).unwrap_or(f64::NAN)
     }
 
     /// Whether state and action alone say what it is, in any row.
     pub fn is_of_state_and_action(&self) -> bool {
-        let known = |place| matches!(place, Place::State(_) | Place::Action(_));
+        let known = |place| matches!(place, Operand::State(_) | Operand::Action(_));
         match self {
             Self::Event { .. } | Self::EventBelow { .. } | Self::Label { .. } => false,
             _ => self.places().all(known),
@@ -242,14 +242,14 @@ impl Cumulant {
     }
 
     /// The numbers of a row that it needs; for an event only the one of the state.
-    pub fn places(&self) -> impl Iterator<Item = Place> {
+    pub fn places(&self) -> impl Iterator<Item = Operand> {
         let one = match *self {
-            Self::Reward(index) => Some(Place::Reward(index)),
+            Self::Reward(index) => Some(Operand::Reward(index)),
             Self::State(index) | Self::Event { index, .. } | Self::EventBelow { index, .. } => {
-                Some(Place::State(index))
+                Some(Operand::State(index))
             }
-            Self::NextState(index) => Some(Place::NextState(index)),
-            Self::Action(index) => Some(Place::Action(index)),
+            Self::NextState(index) => Some(Operand::NextState(index)),
+            Self::Action(index) => Some(Operand::Action(index)),
             Self::Constant(_) | Self::Expression(_) | Self::Label { .. } => None,
         };
         let sum = if let Self::Expression(expression) = self { Some(expression.places()) } else { None };
@@ -349,7 +349,7 @@ impl Continuation {
     }
 
     /// The numbers of a row that an expression needs.
-    fn places(&self) -> impl Iterator<Item = Place> {
+    fn places(&self) -> impl Iterator<Item = Operand> {
         let sum = if let Self::Expression(expression) = self { Some(expression.places()) } else { None };
         sum.into_iter().flatten()
     }
@@ -362,11 +362,11 @@ impl Continuation {
 
 impl Columns {
     /// Whether rows have the number that the field `key` asks for.
-    fn has(self, key: &str, place: Place) -> Result<(), String> {
+    fn has(self, key: &str, place: Operand) -> Result<(), String> {
         let (what, index, count) = match place {
-            Place::Reward(index) => ("rewards", index, self.rewards),
-            Place::State(index) | Place::NextState(index) => ("state variables", index, self.states),
-            Place::Action(index) => ("numbers in an action", index, self.actions),
+            Operand::Reward(index) => ("rewards", index, self.rewards),
+            Operand::State(index) | Operand::NextState(index) => ("state variables", index, self.states),
+            Operand::Action(index) => ("numbers in an action", index, self.actions),
         };
         within(key, what, index, count)
     }
@@ -442,19 +442,19 @@ impl Head {
 
     /// The reward columns that it asks for.
     pub fn reward_columns(&self) -> impl Iterator<Item = usize> {
-        let reward = |place| if let Place::Reward(column) = place { Some(column) } else { None };
+        let reward = |place| if let Operand::Reward(column) = place { Some(column) } else { None };
         let share = if let Continuation::Reward(column) = self.continuation { Some(column) } else { None };
         self.places().filter_map(reward).chain([share, self.weight].into_iter().flatten())
     }
 
     /// The numbers of a row that cumulant and continuation need.
-    fn places(&self) -> impl Iterator<Item = Place> {
+    fn places(&self) -> impl Iterator<Item = Operand> {
         self.cumulant.places().chain(self.continuation.places())
     }
 
     /// Numbers that an action needs at least.
     fn action_numbers(&self) -> usize {
-        let number = |place| if let Place::Action(index) = place { index + 1 } else { 0 };
+        let number = |place| if let Operand::Action(index) = place { index + 1 } else { 0 };
         self.places().map(number).max().unwrap_or(0)
     }
 
@@ -499,7 +499,7 @@ pub fn check_row(heads: &[Head], rows: &Rows, i: usize) -> Result<(), String> {
         if head.needs_time() && !rows.times.get(i).is_some_and(|time| time.is_finite()) {
             return fault("time: its timescale is in seconds, and the row has no time".to_owned());
         }
-        let index = |place| if let Place::Action(index) = place { Some(index) } else { None };
+        let index = |place| if let Operand::Action(index) = place { Some(index) } else { None };
         let lacks = |index: &usize| !rows.action(i).get(*index).is_some_and(|value| value.is_finite());
         if let Some(index) = head.places().filter_map(index).find(lacks) {
             return fault(format!("action: it needs number {index} of the action, which the row lacks"));

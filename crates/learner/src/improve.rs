@@ -208,7 +208,7 @@ struct Bounds {
 }
 
 /// Kernel values (m, k) of the inputs of a block of rows, and of all candidates of their successors (m, k C).
-struct Block {
+struct KernelBlock {
     own: Matrix,
     next: Matrix,
 }
@@ -218,7 +218,7 @@ struct Common {
     bounds: Bounds,
     system: Cholesky,
     /// The kernel values of all blocks, where there is room for them.
-    kept: Option<Vec<Block>>,
+    kept: Option<Vec<KernelBlock>>,
     /// What the copies differ by where s^2 of (A5) is 1 (m, copies): of the noise in their targets, and of their priors.
     noise: Matrix,
     prior: Matrix,
@@ -308,16 +308,16 @@ impl Improvement<'_> {
         covariances(self.model, inputs)
     }
 
-    fn block(&self, block: Range<usize>, candidates: &[f64]) -> Block {
+    fn block(&self, block: Range<usize>, candidates: &[f64]) -> KernelBlock {
         let dim = self.rows.dim;
-        Block {
+        KernelBlock {
             own: self.covariances(&self.rows.states[block.start * dim..block.end * dim]),
             next: self.covariances(&self.successors(block, candidates)),
         }
     }
 
     /// The kernel values of all blocks, where there is room for them.
-    fn keep(&self, keep_going: KeepGoing<'_>) -> Result<Option<Vec<Block>>, BatchError> {
+    fn keep(&self, keep_going: KeepGoing<'_>) -> Result<Option<Vec<KernelBlock>>, BatchError> {
         let candidates = self.space.candidates();
         let choices = candidates.len() / self.space.width();
         let numbers = self.model.dictionary().len() * self.rows.len() * (1 + choices);
@@ -331,9 +331,9 @@ impl Improvement<'_> {
     /// `seen` with the kernel values of each block of rows.
     fn visit(
         &self,
-        kept: &Option<Vec<Block>>,
+        kept: &Option<Vec<KernelBlock>>,
         keep_going: KeepGoing<'_>,
-        mut seen: impl FnMut(Range<usize>, &Block),
+        mut seen: impl FnMut(Range<usize>, &KernelBlock),
     ) -> Result<(), BatchError> {
         let candidates = self.space.candidates();
         for (k, block) in self.blocks().enumerate() {
@@ -359,7 +359,7 @@ impl Improvement<'_> {
     }
 
     /// Noise in the targets of each copy where s^2 is 1, as Phi' xi (m, copies): a hash of the seed, the copy and the row.
-    fn noise(&self, kept: &Option<Vec<Block>>, keep_going: KeepGoing<'_>) -> Result<Matrix, BatchError> {
+    fn noise(&self, kept: &Option<Vec<KernelBlock>>, keep_going: KeepGoing<'_>) -> Result<Matrix, BatchError> {
         let dictionary = self.model.dictionary();
         let seeds = seeds(self.seed, &self.rows.states, self.rows.dim);
         let mut out = Matrix::zeros(dictionary.len(), self.copies);
@@ -429,7 +429,7 @@ impl Improvement<'_> {
         &self,
         weights: &Matrix,
         bounds: Bounds,
-        kept: &Option<Vec<Block>>,
+        kept: &Option<Vec<KernelBlock>>,
         keep_going: KeepGoing<'_>,
     ) -> Result<(Matrix, f64), BatchError> {
         let mut out = Matrix::zeros(self.rows.len(), weights.cols());
@@ -452,7 +452,7 @@ impl Improvement<'_> {
     fn with_preferred(
         &self,
         weights: &Matrix,
-        kept: &Option<Vec<Block>>,
+        kept: &Option<Vec<KernelBlock>>,
         keep_going: KeepGoing<'_>,
     ) -> Result<Rows, BatchError> {
         let (candidates, width, dim) = (self.space.candidates(), self.space.width(), self.rows.dim);
@@ -527,10 +527,10 @@ pub(crate) fn regression(rows: &Rows, settings: &Settings, space: &ActionSpace, 
 /// few rows show outcomes to avoid or to reach. Then others by chance. All count alike, so that rows near the end of an episode
 /// have more than their share. Each is a chain of its own.
 pub(crate) fn sample(rows: &Rows, endings: usize, max: usize, seed: u64) -> Rows {
-    let mut order: Vec<(Kind, u64, usize)> =
+    let mut order: Vec<(EndKind, u64, usize)> =
         kinds(rows, endings).into_iter().enumerate().map(|(i, kind)| (kind, mix(&[seed, i as u64]), i)).collect();
     order.sort_unstable();
-    let near = order.partition_point(|&(kind, ..)| kind < Kind::Other);
+    let near = order.partition_point(|&(kind, ..)| kind < EndKind::Other);
     let first = near.min((max / 2).max(max.saturating_sub(order.len() - near)));
     let others = near..order.len().min(near + max - first);
     let mut kept: Vec<usize> = order[..first].iter().chain(&order[others]).map(|&(_, _, i)| i).collect();
@@ -544,7 +544,7 @@ pub(crate) fn sample(rows: &Rows, endings: usize, max: usize, seed: u64) -> Rows
 
 /// What a row shows of the end of its episode; the first are kept longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum EndKind {
     /// The end itself: the row terminates.
     End,
     /// What led there.
@@ -553,8 +553,8 @@ enum Kind {
 }
 
 /// The kind of each row (n,); the first `endings` were kept for the ends of episodes.
-fn kinds(rows: &Rows, endings: usize) -> Vec<Kind> {
-    let mut kinds = vec![Kind::Other; rows.len()];
+fn kinds(rows: &Rows, endings: usize) -> Vec<EndKind> {
+    let mut kinds = vec![EndKind::Other; rows.len()];
     // Rows from here to the terminal row of the episode, by stream.
     let mut to_end: HashMap<u32, usize> = HashMap::new();
     for i in (0..rows.len()).rev() {
@@ -565,10 +565,10 @@ fn kinds(rows: &Rows, endings: usize) -> Vec<Kind> {
             *steps = usize::MAX;
         }
         kinds[i] = match *steps {
-            0 => Kind::End,
-            1..BEFORE_END => Kind::LedThere,
-            _ if i < endings => Kind::LedThere,
-            _ => Kind::Other,
+            0 => EndKind::End,
+            1..BEFORE_END => EndKind::LedThere,
+            _ if i < endings => EndKind::LedThere,
+            _ => EndKind::Other,
         };
         *steps = if rows.starts_chain[i] { usize::MAX } else { steps.saturating_add(1) };
     }

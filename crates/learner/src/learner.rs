@@ -214,7 +214,7 @@ pub struct Learner {
     #[serde(default)]
     no_room_before: u64,
     #[serde(skip)]
-    asked: Asked,
+    asked: RefitsAsked,
     full_reported: bool,
     /// Refits that have ended.
     refits: u64,
@@ -241,7 +241,7 @@ pub struct Learner {
 
 /// The refit that has been asked for, and the one that runs.
 #[derive(Clone, Debug, Default)]
-struct Asked {
+struct RefitsAsked {
     requested: bool,
     /// Score of the present model when the running refit was started, and why it was.
     score_at_job: Option<(Score, RefitTrigger)>,
@@ -249,7 +249,7 @@ struct Asked {
     policies: Vec<PolicyChange>,
 }
 
-impl Asked {
+impl RefitsAsked {
     /// Another model than the one so far is what the running refit is compared with.
     fn restart_score(&mut self) {
         self.score_at_job = self.score_at_job.map(|(_, trigger)| (Score::default(), trigger));
@@ -317,7 +317,7 @@ impl Learner {
             generation: 0,
             refit_ended_at: 0,
             no_room_before: 0,
-            asked: Asked::default(),
+            asked: RefitsAsked::default(),
             full_reported: false,
             refits: 0,
             following: Following::default(),

@@ -7,7 +7,7 @@
 //! priori: far from all rows V is m. Of one constant this is (B1). A mean function is a published value function of which only the value
 //! counts, so that whoever evaluates snapshots evaluates it.
 
-use crate::math::columns::{Column, Given};
+use crate::math::columns::{GivenColumn, GivenFunction};
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use crate::math::level::about_both;
 use crate::snapshot::{Ask, Evaluator, Inputs, Snapshot};
@@ -48,7 +48,7 @@ pub struct Linear {
 
 /// A mean function, with all that it takes to evaluate it.
 #[derive(Clone, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "WrittenMean", into = "WrittenMean")]
 pub struct Mean {
     form: MeanForm,
     /// What it says of states; none for a constant, and where the file of a model was not there.
@@ -222,7 +222,7 @@ fn value_alone(snapshot: &Snapshot) -> Snapshot {
 /// A linear function as a value function without a dictionary: each column of the kernel has the prior variance 1.
 fn linear(constant: f64, weights: &[f64]) -> Snapshot {
     let dim = weights.len();
-    let columns = Column::constant_and_linear(1.0, 1.0, Given::Linear, &[], dim);
+    let columns = GivenColumn::constant_and_linear(1.0, 1.0, GivenFunction::Linear, &[], dim);
     let kernel = Kernel { columns, ..Kernel::gaussian(1.0, 0.0, Metric::Isotropic(1.0)) };
     let all = std::iter::once(constant).chain(weights.iter().copied());
     Snapshot {
@@ -241,7 +241,7 @@ impl Snapshot {
 
 /// A mean function as files have it: with its model, so that nobody needs the file that it was read from.
 #[derive(Clone, Serialize, Deserialize)]
-struct Written {
+struct WrittenMean {
     form: MeanForm,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     model: Option<WrittenModel>,
@@ -296,17 +296,17 @@ impl WrittenModel {
     }
 }
 
-impl From<Mean> for Written {
+impl From<Mean> for WrittenMean {
     fn from(Mean { form, model }: Mean) -> Self {
         let of_file = model.filter(|_| matches!(form, MeanForm::Model(_)));
         Self { model: of_file.map(|model| WrittenModel::of(model.snapshot())), form }
     }
 }
 
-impl TryFrom<Written> for Mean {
+impl TryFrom<WrittenMean> for Mean {
     type Error = String;
 
-    fn try_from(Written { form, model }: Written) -> Result<Self, String> {
+    fn try_from(WrittenMean { form, model }: WrittenMean) -> Result<Self, String> {
         match model {
             None => Self::of(form),
             Some(model) => Ok(Self { form, model: Some(Arc::new(Evaluator::new(model.snapshot()?))) }),

@@ -34,7 +34,7 @@ pub struct Message<S> {
 
 /// What a coordinator makes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum MessageVerdict {
     /// It takes the place of the worker's message before.
     Accepted,
     /// It is of another epoch than the present one.
@@ -49,7 +49,7 @@ pub enum Verdict {
     },
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for MessageVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Accepted => "accepted",
@@ -78,16 +78,16 @@ impl<S> Coordinator<S> {
     }
 
     /// Take a message if it is of the present epoch and newer than the one held of its worker; else drop it.
-    pub fn take(&mut self, message: Message<S>) -> Verdict {
+    pub fn take(&mut self, message: Message<S>) -> MessageVerdict {
         let Message { epoch, worker, version, sums } = message;
         if epoch != self.epoch {
-            return Verdict::WrongEpoch { present: self.epoch };
+            return MessageVerdict::WrongEpoch { present: self.epoch };
         }
         match self.version(worker) {
-            Some(held) if version <= held => Verdict::NotNewer { held },
+            Some(held) if version <= held => MessageVerdict::NotNewer { held },
             _ => {
                 self.held.insert(worker, (version, sums));
-                Verdict::Accepted
+                MessageVerdict::Accepted
             }
         }
     }

@@ -55,7 +55,7 @@ use errors::{Errors, Gathered, Scatter};
 use late::History;
 use level::Level;
 use nodes::Nodes;
-use pass::{Pass, Place, Work, refresh_interval};
+use pass::{ChainEnd, Pass, PassScratch, refresh_interval};
 use returns::Returns;
 use rule::Rule;
 use scoring::Prequential;
@@ -103,7 +103,7 @@ pub struct Model {
     /// Who hears of rows while it learns them.
     hearers: Hearers,
     /// Taken out while it is worked with; a pointer, since there is much of it.
-    work: Option<Box<Work>>,
+    work: Option<Box<PassScratch>>,
 }
 
 impl Model {
@@ -456,7 +456,7 @@ impl Model {
             }
             let (end, features) = (self.recent.end(), features.col(k));
             let (state, point) = (&states[k * dim..(k + 1) * dim], &points[k * width..(k + 1) * width]);
-            self.pass().leave_chain(slot, end, Place { state, point, features }, gathered);
+            self.pass().leave_chain(slot, end, ChainEnd { state, point, features }, gathered);
         }
         self.pass().absorb_gathered(gathered);
         if !follows {
@@ -520,8 +520,8 @@ impl Model {
         self.branch.iter_mut().for_each(|branch| branch.refresh());
     }
 
-    fn resolve(&mut self, work: &mut Work) {
-        let Work { nodes: Nodes { points, covariances, .. }, running, running_states, solve, spare, .. } = work;
+    fn resolve(&mut self, work: &mut PassScratch) {
+        let PassScratch { nodes: Nodes { points, covariances, .. }, running, running_states, solve, spare, .. } = work;
         solve.inverts = self.pass().gains() > 0;
         self.close_running(running, running_states, points, covariances);
         let tuning = Tuning {

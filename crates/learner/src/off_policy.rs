@@ -13,7 +13,7 @@ mod learned;
 mod policy;
 
 pub use fitted::{Findings, Fitted, Judged, Taught, count, first_rows, folds, part, shuffled};
-pub use learned::{ELEMENTS_MAX, Learned, learn};
+pub use learned::{ELEMENTS_MAX, LearnedQ, learn};
 pub use policy::{Entries, Fault, Policy};
 
 use std::fmt;
@@ -86,7 +86,7 @@ pub struct Support {
 
 /// Why there is no interval.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Refusal {
+pub enum NoInterval {
     /// Too few episodes carry the answer.
     FewEffective {
         /// How many.
@@ -120,7 +120,7 @@ pub enum Refusal {
     },
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for NoInterval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FewEffective { ess, least } => write!(
@@ -164,7 +164,7 @@ pub struct Judgement {
     /// How much the episodes say.
     pub support: Support,
     /// Why none of these has an interval, where that is so.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<NoInterval>,
     /// What is to be minded, in words.
     pub warnings: Vec<String>,
 }
@@ -178,7 +178,7 @@ pub fn judge(episodes: &[Episode<'_>], ess_min: f64) -> Judgement {
     let mut weights = Vec::with_capacity(episodes.len());
     let (mut returns, mut per_decision, mut robust) = (weights.clone(), weights.clone(), weights.clone());
     for episode in episodes {
-        let sums = Sums::of(episode);
+        let sums = EpisodeSums::of(episode);
         weights.push(sums.weight);
         returns.push(sums.earned);
         per_decision.push(sums.per_decision);
@@ -203,14 +203,14 @@ pub fn judge(episodes: &[Episode<'_>], ess_min: f64) -> Judgement {
 }
 
 /// What one episode adds.
-struct Sums {
+struct EpisodeSums {
     weight: f64,
     earned: f64,
     per_decision: f64,
     robust: Option<f64>,
 }
 
-impl Sums {
+impl EpisodeSums {
     fn of(episode: &Episode<'_>) -> Self {
         let Episode { rewards, discounts, ratios, model } = *episode;
         let rows = rewards.len();
@@ -244,14 +244,14 @@ impl Support {
         }
     }
 
-    fn refusals(&self, ess_min: f64) -> Vec<Refusal> {
+    fn refusals(&self, ess_min: f64) -> Vec<NoInterval> {
         let few = self.ess < ess_min;
         // A comparison that fails for NaN, the error of a single episode.
         let near = (self.mean.value - 1.0).abs() <= WEIGHT_ERRORS * self.mean.error;
         let exact = self.weights.iter().all(|&w| w == 1.0);
         [
-            few.then_some(Refusal::FewEffective { ess: self.ess, least: ess_min }),
-            (!near && !exact).then_some(Refusal::WeightsOff { mean: self.mean }),
+            few.then_some(NoInterval::FewEffective { ess: self.ess, least: ess_min }),
+            (!near && !exact).then_some(NoInterval::WeightsOff { mean: self.mean }),
         ]
         .into_iter()
         .flatten()
@@ -311,7 +311,7 @@ mod tests {
         rows.push(one(1.0, 100.0));
         let found = judged(&rows);
         assert!(found.support.ess < 1.1, "{}", found.support.ess);
-        assert!(matches!(found.refusals[..], [Refusal::FewEffective { .. }]), "{:?}", found.refusals);
+        assert!(matches!(found.refusals[..], [NoInterval::FewEffective { .. }]), "{:?}", found.refusals);
         assert!(found.refusals[0].to_string().starts_with("no interval: the episodes are worth 1.0"));
     }
 
@@ -319,7 +319,7 @@ mod tests {
     fn weights_whose_mean_is_not_one_are_refused() {
         let rows: Vec<_> = (0..200).map(|k| one(1.0, 1.5 + 0.1 * f64::from(k % 2))).collect();
         let found = judged(&rows);
-        assert!(matches!(found.refusals[..], [Refusal::WeightsOff { .. }]), "{:?}", found.refusals);
+        assert!(matches!(found.refusals[..], [NoInterval::WeightsOff { .. }]), "{:?}", found.refusals);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub enum Selector {
 
 /// What selectors ask of a row.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct RowPlace<'a> {
     /// Offset.
     pub offset: u64,
     /// Name of its stream.
@@ -43,7 +43,7 @@ pub struct Place<'a> {
 
 impl Selector {
     /// Whether the row is one of these.
-    pub fn selects(&self, row: &Place<'_>) -> bool {
+    pub fn selects(&self, row: &RowPlace<'_>) -> bool {
         match self {
             Self::Stream(stream) => stream == row.stream,
             Self::Session { stream, session } => stream == row.stream && session == row.session,
@@ -63,7 +63,7 @@ pub struct Resolved {
 }
 
 /// The rows that `selectors` name among `rows`. That is done once: rows that come later are not among them.
-pub fn resolve<'a>(selectors: &[Selector], rows: impl IntoIterator<Item = Place<'a>>) -> Resolved {
+pub fn resolve<'a>(selectors: &[Selector], rows: impl IntoIterator<Item = RowPlace<'a>>) -> Resolved {
     let asks_for_times = selectors.iter().any(|selector| matches!(selector, Selector::Times(_)));
     let mut found = Resolved::default();
     for row in rows {
@@ -223,7 +223,7 @@ impl<T: Clone> PerStream<T> {
 
 /// Some chains among the rows of a stream, learned as these rows were.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Part {
+pub(crate) struct LearnedChains {
     pub(crate) rows: Placed,
     /// Streams whose chain is closed before the row of this offset, which is not among the rows; ascending.
     pub(crate) closings: Vec<(u64, u32)>,
@@ -231,7 +231,7 @@ pub(crate) struct Part {
     pub(crate) running: Vec<u32>,
 }
 
-impl Part {
+impl LearnedChains {
     /// The rows of `all` whose numbers are `wanted`, whole chains.
     fn new(all: &Placed, wanted: impl Fn(usize) -> bool) -> Self {
         let (mut closings, mut open) = (Vec::new(), PerStream::new(false));
@@ -251,8 +251,8 @@ impl Part {
 /// The chains that hold a removed row, and what of them stays.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Touched {
-    pub(crate) whole: Part,
-    pub(crate) kept: Part,
+    pub(crate) whole: LearnedChains,
+    pub(crate) kept: LearnedChains,
 }
 
 impl Touched {
@@ -270,10 +270,10 @@ impl Touched {
             touched[chain] |= removed.contains(offset);
             *last.of(rows.rows.streams[i]) = Some(offset);
         }
-        let whole = Part::new(rows, |i| touched[chains[i]]);
+        let whole = LearnedChains::new(rows, |i| touched[chains[i]]);
         let rest = rows.without(removed);
         let chain_of = |offset| chains[rows.offsets.partition_point(|&other| other < offset)];
-        let mut kept = Part::new(&rest, |i| touched[chain_of(rest.offsets[i])]);
+        let mut kept = LearnedChains::new(&rest, |i| touched[chain_of(rest.offsets[i])]);
         // A chain whose last rows are gone does not go on: the next row of its stream continues another one.
         let is_last = |&stream: &u32| !last.of(stream).is_some_and(|offset| removed.contains(offset));
         let (running, ended): (Vec<u32>, Vec<u32>) = kept.running.drain(..).partition(is_last);

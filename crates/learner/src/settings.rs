@@ -2,7 +2,7 @@
 
 use crate::action::{ActionValue, Successor};
 use crate::heads::Head;
-use crate::math::columns::Given;
+use crate::math::columns::GivenFunction;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel, Profile};
 use crate::mean::Mean;
@@ -583,9 +583,9 @@ impl Settings {
 
     /// How a real variable stands in a linear column. That of a value is bounded, since what is far beyond the rows is most often a sensor
     /// that fails; rewards alone may have a trend, actions are sought uphill, and who always asks for lines has them.
-    pub fn line(&self) -> fn(usize) -> Given {
+    pub fn line(&self) -> fn(usize) -> GivenFunction {
         let bounded = self.discount > 0.0 && self.action_value.is_none() && self.linear_columns == LinearColumns::Auto;
-        if bounded { Given::Bounded } else { Given::Linear }
+        if bounded { GivenFunction::Bounded } else { GivenFunction::Linear }
     }
 
     /// Whether a row may be followed by another input than the next row of its chain has.

@@ -285,7 +285,13 @@ impl Snapshot {
     /// If `states` is not whole rows of D numbers or holds a number that is not finite or too large.
     pub fn evaluate(&self, states: &[f64], ask: Ask) -> Result<Evaluation, Invalid> {
         let mut out = Evaluation::default();
-        Layout::new(self, ask.needs_variance()).evaluate(self, states, ask, &mut Scratch::default(), &mut out)?;
+        Layout::new(self, ask.needs_variance()).evaluate(
+            self,
+            states,
+            ask,
+            &mut EvaluationScratch::default(),
+            &mut out,
+        )?;
         Ok(out)
     }
 
@@ -495,7 +501,7 @@ pub struct Evaluator {
 
 /// Memory that evaluations work in, kept from one to the next.
 #[derive(Clone, Debug, Default)]
-pub struct Scratch {
+pub struct EvaluationScratch {
     /// States of a block: normalised, then projected.
     normalised: Vec<f64>,
     points: Vec<f64>,
@@ -505,7 +511,7 @@ pub struct Scratch {
     variance: Vec<f64>,
     priors: Vec<f64>,
     /// What the mean is evaluated in, and what it says.
-    of_mean: Option<Box<(Scratch, Evaluation)>>,
+    of_mean: Option<Box<(EvaluationScratch, Evaluation)>>,
 }
 
 impl Evaluator {
@@ -528,7 +534,7 @@ impl Evaluator {
     /// If `states` is not whole rows of D numbers or holds a number that is not finite or too large.
     pub fn evaluate(&self, states: &[f64], ask: Ask) -> Result<Evaluation, Invalid> {
         let mut out = Evaluation::default();
-        self.evaluate_into(states, ask, &mut Scratch::default(), &mut out)?;
+        self.evaluate_into(states, ask, &mut EvaluationScratch::default(), &mut out)?;
         Ok(out)
     }
 
@@ -540,7 +546,7 @@ impl Evaluator {
         &self,
         states: &[f64],
         ask: Ask,
-        scratch: &mut Scratch,
+        scratch: &mut EvaluationScratch,
         out: &mut Evaluation,
     ) -> Result<(), Invalid> {
         self.layout.evaluate(&self.snapshot, states, ask, scratch, out)
@@ -577,7 +583,7 @@ impl Layout {
         snapshot: &Snapshot,
         states: &[f64],
         ask: Ask,
-        scratch: &mut Scratch,
+        scratch: &mut EvaluationScratch,
         out: &mut Evaluation,
     ) -> Result<(), Invalid> {
         let dim = snapshot.dim();
@@ -589,7 +595,7 @@ impl Layout {
         let weights = if ask.base { snapshot.base_weights() } else { &snapshot.weights };
         let prior_mean = snapshot.actions.as_ref().map_or(0.0, |actions| actions.prior_mean);
         out.reset(count, heads, ask, self.form.is_some(), returns.is_some());
-        let Scratch { normalised, points, rows, variance, priors, of_mean } = scratch;
+        let EvaluationScratch { normalised, points, rows, variance, priors, of_mean } = scratch;
         for (block, states) in states.chunks(BLOCK * dim).enumerate() {
             let (first, len) = (block * BLOCK, states.len() / dim);
             normalised.clear();
@@ -804,7 +810,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_said_of_states_is_the_formula() {
-        let mut scratch = Scratch::default();
+        let mut scratch = EvaluationScratch::default();
         let mut found = Evaluation::default();
         for (dim, m) in [(1, 0), (1, 1), (1, 40), (2, 16), (3, 33), (5, 100)] {
             for metric in metrics(dim) {
@@ -872,7 +878,7 @@ pub(crate) mod tests {
         });
         let all = whole.evaluate(&states, Ask::ALL).unwrap();
         let mut out = all.clone();
-        let (evaluator, mut scratch) = (Evaluator::new(whole.clone()), Scratch::default());
+        let (evaluator, mut scratch) = (Evaluator::new(whole.clone()), EvaluationScratch::default());
         for at in 0..8 {
             let ask = Ask { variance: at & 1 > 0, returns: at & 2 > 0, known: at & 4 > 0, base: at % 3 > 0 };
             evaluator.evaluate_into(&states, ask, &mut scratch, &mut out).unwrap();
@@ -913,7 +919,7 @@ pub(crate) mod tests {
         let whole = model(2, 9, Metric::Isotropic(1.0), 1.0);
         let without = Evaluator::new(Snapshot { variance: None, ..whole.clone() });
         let (whole, states) = (Evaluator::new(whole), [0.1, 0.2, 0.3, 0.4]);
-        let (mut scratch, mut out) = (Scratch::default(), Evaluation::default());
+        let (mut scratch, mut out) = (EvaluationScratch::default(), Evaluation::default());
         let asks = [(&whole, Ask::VARIANCE, true), (&whole, Ask::MEAN, false), (&without, Ask::VARIANCE, false)];
         for (evaluator, ask, given) in asks {
             evaluator.evaluate_into(&states, ask, &mut scratch, &mut out).unwrap();
@@ -926,7 +932,8 @@ pub(crate) mod tests {
     #[test]
     fn states_that_are_none_leave_the_last_answer() {
         let evaluator = Evaluator::new(model(2, 9, Metric::Isotropic(1.0), 1.0));
-        let (mut scratch, mut out) = (Scratch::default(), evaluator.evaluate(&[0.5, 1.0], Ask::VARIANCE).unwrap());
+        let (mut scratch, mut out) =
+            (EvaluationScratch::default(), evaluator.evaluate(&[0.5, 1.0], Ask::VARIANCE).unwrap());
         let before = out.clone();
         for (states, code, index) in [
             (&[1.0][..], InvalidCode::WrongDimension, None),

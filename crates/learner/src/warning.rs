@@ -162,7 +162,7 @@ pub struct Warning {
 
 /// A row as an alarm sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct SeenRow {
     pub(crate) stream: u32,
     pub(crate) offset: u64,
     /// Seconds; NaN where the row has none.
@@ -293,7 +293,7 @@ impl Warner {
     }
 
     /// A row has arrived. Nothing is `stated` of it where the model cannot: returns that are valued there are given up.
-    pub(crate) fn see(&mut self, row: &Seen, stated: Option<Stated>) {
+    pub(crate) fn see(&mut self, row: &SeenRow, stated: Option<Stated>) {
         self.rows += 1;
         let stated = stated.filter(|of| of.mean.is_finite() && of.deviation.is_finite() && of.deviation > 0.0);
         self.arrive(row, stated.map(|of| of.mean));
@@ -305,7 +305,7 @@ impl Warner {
 
     /// The chain of a stream is cut at a state of this value: what has not been followed far enough does not count.
     pub(crate) fn cut(&mut self, stream: u32, offset: u64, decay: f64, value: Option<f64>) {
-        let row = Seen { stream, offset, time: f64::NAN, decay, reward: 0.0, discount: 1.0, ratio: 1.0 };
+        let row = SeenRow { stream, offset, time: f64::NAN, decay, reward: 0.0, discount: 1.0, ratio: 1.0 };
         self.arrive(&row, value);
         self.trials.retain(|trial| trial.stream != stream);
         self.end(stream, offset, None);
@@ -331,7 +331,7 @@ impl Warner {
     }
 
     /// What was followed up to here ends with its value, if it has far enough.
-    fn arrive(&mut self, row: &Seen, value: Option<f64>) {
+    fn arrive(&mut self, row: &SeenRow, value: Option<f64>) {
         let mut from = 0;
         while let Some(k) = self.next_of(row.stream, from) {
             let trial = &mut self.trials[k];
@@ -351,7 +351,7 @@ impl Warner {
     }
 
     /// Whether the row raises the alarm of its stream, or ends it. Returns whether it has been raised.
-    fn judge(&mut self, row: &Seen, stated: Option<Stated>, score: Option<f64>) -> bool {
+    fn judge(&mut self, row: &SeenRow, stated: Option<Stated>, score: Option<f64>) -> bool {
         let (Some(score), Some(Stated { mean, .. })) = (score, stated) else { return false };
         match self.on.iter().any(|on| on.stream == row.stream) {
             true if score >= self.clear => self.end(row.stream, row.offset, Some(mean)),
@@ -379,7 +379,7 @@ impl Warner {
     }
 
     /// Follow the row if a start is due, or if it has raised an alarm.
-    fn begin(&mut self, row: &Seen, score: Option<f64>, raised: bool) {
+    fn begin(&mut self, row: &SeenRow, score: Option<f64>, raised: bool) {
         let due = self.wait == 0 && row.ratio == 1.0;
         self.wait = self.wait.saturating_sub(1);
         if due {
@@ -412,7 +412,7 @@ impl Warner {
     }
 
     /// The reward of the row goes into what is followed.
-    fn take(&mut self, row: &Seen) {
+    fn take(&mut self, row: &SeenRow) {
         let below = self.settings.below;
         let now = self.on.iter_mut().find(|on| on.stream == row.stream);
         let on = now.is_some();
@@ -656,8 +656,8 @@ mod tests {
 
     const QUIET: WarningSettings = WarningSettings { head: None, below: -3.0, false_alarms: 0.05 };
 
-    fn row(time: u64, reward: f64, discount: f64) -> Seen {
-        Seen { stream: 0, offset: time, time: 0.1 * time as f64, decay: 1.0, reward, discount, ratio: 1.0 }
+    fn row(time: u64, reward: f64, discount: f64) -> SeenRow {
+        SeenRow { stream: 0, offset: time, time: 0.1 * time as f64, decay: 1.0, reward, discount, ratio: 1.0 }
     }
 
     fn says(mean: f64) -> Option<Stated> {
@@ -756,7 +756,7 @@ mod tests {
         let mut warner = Warner::new(QUIET, 0.9);
         let see = |warner: &mut Warner, stream: u32, rows: std::ops::Range<u64>, value: f64| {
             for t in rows {
-                let seen = Seen { stream, ..row(t, 0.0, 0.9) };
+                let seen = SeenRow { stream, ..row(t, 0.0, 0.9) };
                 warner.see(&seen, says(value + normal(mix(&[u64::from(stream), t]))));
             }
         };

@@ -1,10 +1,10 @@
 //! The TD errors of a model, watched: has the world changed, since when, by how much, in which variables, on which streams?
 //!
 //! Of every row whose successor is known, the error of each reward column goes into a [`Series`] of all streams together, and
-//! into a [`Part`] of its own stream where there is more than one. The state variables are watched beside them: they raise no
+//! into a [`BlockSeries`] of its own stream where there is more than one. The state variables are watched beside them: they raise no
 //! alarm, but tell what moved. All of it belongs to the model, and is a function of rows and settings alone.
 
-use crate::math::drift::{Finding, Part, Series};
+use crate::math::drift::{BlockSeries, Finding, Series};
 use serde::{Deserialize, Serialize};
 
 /// Part of the threshold above which a variable is named beside an alarm.
@@ -87,7 +87,7 @@ impl Alarm {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct StreamWatch {
     /// Of each reward.
-    parts: Vec<Part>,
+    parts: Vec<BlockSeries>,
     rows: u64,
     /// Whether the present rise has raised an alarm of its own.
     alarmed: bool,
@@ -168,7 +168,7 @@ impl Watch {
         let of_stream = &mut self.streams[row.slot];
         of_stream.rows += 1;
         if several && of_stream.parts.is_empty() {
-            of_stream.parts = vec![Part::default(); row.errors.len()];
+            of_stream.parts = vec![BlockSeries::default(); row.errors.len()];
         }
         for (h, (series, &error)) in self.rewards.iter_mut().zip(row.errors).enumerate() {
             let error = self.inflation * error;
@@ -323,14 +323,14 @@ impl Watch {
         size_of::<Self>()
             + series * size_of::<Series>()
             + self.streams.capacity() * size_of::<StreamWatch>()
-            + parts * size_of::<Part>()
+            + parts * size_of::<BlockSeries>()
             + self.healthy.as_ref().map_or(0, |healthy| healthy.bytes())
     }
 
     /// Whether its parts fit H rewards, D variables and `slots` slots.
     pub(super) fn is_consistent(&self, rewards: usize, variables: usize, slots: usize) -> bool {
         let of_stream = |stream: &StreamWatch| {
-            [0, rewards].contains(&stream.parts.len()) && stream.parts.iter().all(Part::is_consistent)
+            [0, rewards].contains(&stream.parts.len()) && stream.parts.iter().all(BlockSeries::is_consistent)
         };
         (self.rewards.len(), self.variables.len()) == (rewards, variables)
             && self.inflation.is_finite()
@@ -349,7 +349,7 @@ pub fn watch_bytes(rewards: usize, variables: usize) -> usize {
 
 /// Bytes that one more stream takes in the watch of a model, and of its fork's contest.
 pub fn watch_bytes_per_stream(rewards: usize) -> usize {
-    size_of::<StreamWatch>() + rewards * (size_of::<Part>() + 4 * size_of::<f64>())
+    size_of::<StreamWatch>() + rewards * (size_of::<BlockSeries>() + 4 * size_of::<f64>())
 }
 
 /// The most risen of some findings, and its place.

@@ -34,7 +34,7 @@ pub struct Window {
 
 /// A window as files have it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Written {
+pub struct WrittenWindow {
     start: u64,
     held_from: u64,
     rows: Rows,
@@ -42,7 +42,7 @@ pub struct Written {
     holes: Offsets,
 }
 
-impl Written {
+impl WrittenWindow {
     /// The window, which holds at least `rows_max` rows. Its rows have no labels yet.
     ///
     /// # Errors
@@ -379,12 +379,12 @@ impl Window {
     }
 
     /// As files have it.
-    pub fn written(&self) -> Written {
+    pub fn written(&self) -> WrittenWindow {
         let mut rows = self.flatten();
         if rows.carries.iter().all(|&carry| carry == 1.0) {
             rows.carries = Vec::new();
         }
-        Written { start: self.start, held_from: self.held_from, rows, holes: self.holes.clone() }
+        WrittenWindow { start: self.start, held_from: self.held_from, rows, holes: self.holes.clone() }
     }
 
     /// All rows in one piece.

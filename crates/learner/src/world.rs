@@ -103,18 +103,18 @@ pub struct World {
     followed: f64,
     lost: f64,
     #[serde(skip)]
-    work: Work,
+    work: WorldScratch,
 }
 
 /// Memory for rows while they are learned; a copy has none.
 #[derive(Debug, Default)]
-struct Work {
+struct WorldScratch {
     room: Room,
     psi: Matrix,
     phi: Matrix,
 }
 
-impl Clone for Work {
+impl Clone for WorldScratch {
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -142,7 +142,7 @@ impl World {
             rows: 0.0,
             followed: 0.0,
             lost: 0.0,
-            work: Work::default(),
+            work: WorldScratch::default(),
         })
     }
 
@@ -163,7 +163,7 @@ impl World {
         self.check(rows)?;
         let (inputs, states, rewards) = (self.before.dim(), self.after.dim(), self.rewards());
         let mut work = std::mem::take(&mut self.work);
-        let Work { room, psi, phi } = &mut work;
+        let WorldScratch { room, psi, phi } = &mut work;
         for from in (0..rows.terminated.len()).step_by(BLOCK) {
             let to = rows.terminated.len().min(from + BLOCK);
             self.before.features_into(&rows.inputs[from * inputs..to * inputs], room, psi);
@@ -331,7 +331,7 @@ impl World {
             rows: 0.0,
             followed: 0.0,
             lost: 0.0,
-            work: Work::default(),
+            work: WorldScratch::default(),
         }
     }
 

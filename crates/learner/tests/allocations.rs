@@ -12,7 +12,7 @@ use criticd_learner::world::{Transitions, World};
 use criticd_learner::{
     DriftSensitivity, Lambda, Learner, SelectionKind, Settings, VarianceKind, Verdict, WarningSettings,
 };
-use criticd_reference::golden_world::{self, Given};
+use criticd_reference::golden_world::{self, GivenCase};
 use criticd_reference::{push, wander};
 
 const WARM: usize = 6000;
@@ -216,7 +216,7 @@ fn the_count_counts() {
 
 #[test]
 fn a_model_of_the_transition_allocates_nothing_row_by_row_nor_in_blocks() {
-    let given = Given::new(&golden_world::read("terminated_106"));
+    let given = GivenCase::new(&golden_world::read("terminated_106"));
     let (after, ..) = given.after();
     let (elements, _) = given.pursue(&after);
     let mut world = given.empty(after, &elements);

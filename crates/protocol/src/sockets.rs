@@ -203,12 +203,12 @@ impl Drop for Push {
 }
 
 /// A message that makes room once it has been written.
-struct Counted {
+struct CountedMessage {
     bytes: Vec<u8>,
     _room: OwnedSemaphorePermit,
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for CountedMessage {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -219,7 +219,7 @@ async fn push_all(socket: &mut PushSocket, messages: &mut mpsc::Receiver<Vec<u8>
     let acquire = |bytes: usize| Arc::clone(&room).acquire_many_owned(bytes.min(UNSENT_BYTES_MAX) as u32);
     while let Some(bytes) = messages.recv().await {
         let Ok(permit) = acquire(bytes.len() + MESSAGE_BYTES).await else { unreachable!("it is never closed") };
-        socket.send(Bytes::from_owner(Counted { bytes, _room: permit }).into()).await?;
+        socket.send(Bytes::from_owner(CountedMessage { bytes, _room: permit }).into()).await?;
     }
     drop(acquire(UNSENT_BYTES_MAX).await);
     Ok(())

@@ -45,7 +45,7 @@ pub(crate) fn contiguous<'a>(array: &'a Numbers<'_>) -> Cow<'a, [f64]> {
 /// The columns of rows, by their names in `criticd.Learner.learn`; those that are missing are None.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Columns<'py> {
+pub(crate) struct ArrayColumns<'py> {
     states: Numbers<'py>,
     rewards: Numbers<'py>,
     next_states: Option<Numbers<'py>>,
@@ -73,14 +73,14 @@ enum Width {
 }
 
 /// The shape that arrays must have.
-struct Shape<'py> {
+struct ArrayShape<'py> {
     py: Python<'py>,
     /// Rows, where that is known.
     rows: Option<usize>,
     single: bool,
 }
 
-impl Shape<'_> {
+impl ArrayShape<'_> {
     /// Rows and numbers of a row of an array of this shape.
     fn of(&self, name: &'static str, shape: &[usize], width: Width) -> PyResult<(usize, usize)> {
         let (rows, rest) = match (self.single, shape) {
@@ -148,7 +148,7 @@ impl Shape<'_> {
     }
 }
 
-impl Columns<'_> {
+impl ArrayColumns<'_> {
     /// Rows of `stream` in the memory of `parts`.
     pub(crate) fn fill(
         &self,
@@ -157,12 +157,12 @@ impl Columns<'_> {
         stream: &str,
         single: bool,
     ) -> PyResult<BatchParts> {
-        let any = Shape { py, rows: None, single };
+        let any = ArrayShape { py, rows: None, single };
         let (rows, rewards) = any.fill("rewards", &self.rewards, Width::Any, &mut parts.rewards)?;
-        let shape = Shape { rows: Some(rows), ..any };
+        let shape = ArrayShape { rows: Some(rows), ..any };
         // Without their successors the states of a trajectory are one more.
         let states = if self.next_states.is_some() { rows } else { rows + 1 };
-        let of_states = Shape { py, rows: Some(states), single: single && self.next_states.is_some() };
+        let of_states = ArrayShape { py, rows: Some(states), single: single && self.next_states.is_some() };
         let (_, dim) = of_states.fill("states", &self.states, Width::Many, &mut parts.states)?;
         shape.optional("next_states", self.next_states.as_ref(), Width::Many, &mut parts.next_states)?;
         shape.flags("terminated", self.terminated.as_ref(), &mut parts.terminated)?;

@@ -2,7 +2,7 @@
 
 use crate::arrays::{fault, refused};
 use criticd_daemon::fleet::{Epoch, Gathered, SUMS, decode_message};
-use criticd_daemon::learner::merge::Verdict;
+use criticd_daemon::learner::merge::MessageVerdict;
 use criticd_daemon::local::{LEARNER, part_of_model};
 use criticd_daemon::snapshot::Snapshot;
 use criticd_daemon::wire::{self, ArrayForm, ErrorCode, WireError};
@@ -61,9 +61,9 @@ impl PyGathered {
         let worker = message.worker;
         let verdict = self.0.take(message).map_err(|why| fault(py, Some("message"), &why.to_string(), None))?;
         let name = match verdict {
-            Verdict::Accepted => "accepted",
-            Verdict::WrongEpoch { .. } => "wrong epoch",
-            Verdict::NotNewer { .. } => "not newer",
+            MessageVerdict::Accepted => "accepted",
+            MessageVerdict::WrongEpoch { .. } => "wrong epoch",
+            MessageVerdict::NotNewer { .. } => "not newer",
         };
         Ok((name, self.0.held().version(worker).map(version)))
     }
@@ -100,7 +100,7 @@ impl PyGathered {
             }
             let streams = gathered.held().sums().flat_map(|told| told.streams.clone()).collect();
             let told = criticd_daemon::fleet::Told { streams, sums: model.sums() };
-            let part = criticd_daemon::fleet::Part { epoch: gathered.epoch().clone(), told };
+            let part = criticd_daemon::fleet::FleetPart { epoch: gathered.epoch().clone(), told };
             Ok(wire::with_bytes(bytes, SUMS, &part.written()))
         });
         made.map(|bytes| PyBytes::new(py, &bytes)).map_err(|why: String| unsolved(py, why))

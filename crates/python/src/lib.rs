@@ -4,12 +4,12 @@
 mod arrays;
 mod fleet;
 
-use arrays::{Columns, fault};
+use arrays::{ArrayColumns, fault};
 use criticd_daemon::config::{Config, ConfigError};
 use criticd_daemon::fleet::{Epoch, encode_message};
 use criticd_daemon::learner::merge::{Message, Version};
-use criticd_daemon::local::{Critic, Outcome};
-use criticd_daemon::snapshot::{Ask, Evaluation, Scratch};
+use criticd_daemon::local::{Critic, RefitEnd};
+use criticd_daemon::snapshot::{Ask, Evaluation, EvaluationScratch};
 use criticd_daemon::transition::Batch;
 use criticd_daemon::wire::{self, ArrayForm};
 use numpy::{PyArray1, PyReadonlyArrayDyn};
@@ -49,13 +49,13 @@ fn configuration(py: Python<'_>, text: &str) -> PyResult<Config> {
 #[pyclass(name = "Critic", module = "criticd._learner")]
 struct PyCritic {
     critic: Critic,
-    scratch: Scratch,
+    scratch: EvaluationScratch,
     found: Evaluation,
 }
 
 impl PyCritic {
     fn of(critic: Critic) -> Self {
-        Self { critic, scratch: Scratch::default(), found: Evaluation::default() }
+        Self { critic, scratch: EvaluationScratch::default(), found: Evaluation::default() }
     }
 }
 
@@ -78,14 +78,14 @@ impl PyCritic {
 
     /// Learn rows. With `single` each array holds one row, without the axis of rows.
     #[pyo3(signature = (stream, single, columns))]
-    fn learn(&mut self, py: Python<'_>, stream: &str, single: bool, columns: Columns<'_>) -> PyResult<()> {
+    fn learn(&mut self, py: Python<'_>, stream: &str, single: bool, columns: ArrayColumns<'_>) -> PyResult<()> {
         let parts = columns.fill(py, self.critic.memory(), stream, single)?;
         let batch = Batch::new(parts).map_err(|e| fault(py, Some(e.field), &e.message, e.index))?;
         self.critic.learn(batch).map_err(|e| arrays::refused(py, &e))
     }
 
     /// Whether rows could be learned, as `learn` takes them; nothing changes.
-    fn check(&mut self, py: Python<'_>, stream: &str, columns: Columns<'_>) -> PyResult<()> {
+    fn check(&mut self, py: Python<'_>, stream: &str, columns: ArrayColumns<'_>) -> PyResult<()> {
         let parts = columns.fill(py, self.critic.memory(), stream, false)?;
         let batch = Batch::new(parts).map_err(|e| fault(py, Some(e.field), &e.message, e.index))?;
         self.critic.check_rows(&batch).map_err(|e| arrays::refused(py, &e))
@@ -177,8 +177,8 @@ impl PyCritic {
     fn outcome(&self) -> Option<(&'static str, u64, Option<String>)> {
         let generation = self.critic.learner().generation();
         self.critic.outcome().map(|outcome| match outcome {
-            Outcome::Adopted { generation } => ("adopted", *generation, None),
-            Outcome::Rejected { why } => ("rejected", generation, Some(why.clone())),
+            RefitEnd::Adopted { generation } => ("adopted", *generation, None),
+            RefitEnd::Rejected { why } => ("rejected", generation, Some(why.clone())),
         })
     }
 

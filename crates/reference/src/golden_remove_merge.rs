@@ -7,7 +7,7 @@ use criticd_learner::math::dense::Matrix;
 use criticd_learner::math::statistics::{BootstrapTerms, Running, Statistics};
 use criticd_learner::merge::{Coordinator, Message, Version};
 use criticd_learner::model::{Model, Sums};
-use criticd_learner::removal::{Offsets, Place, Placed, Selector, Touched, resolve};
+use criticd_learner::removal::{Offsets, Placed, RowPlace, Selector, Touched, resolve};
 use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::Rows;
 use criticd_learner::{Lambda, Settings, VarianceKind};
@@ -36,12 +36,12 @@ fn name(head: &Value) -> String {
 }
 
 /// The rows of a case, with the names of their streams by number.
-pub struct Stream {
+pub struct CaseRows {
     pub placed: Placed,
     pub names: Vec<String>,
 }
 
-pub fn stream(case: &Value) -> Stream {
+pub fn stream(case: &Value) -> CaseRows {
     let all = items(&case["rows"]);
     let width = |key: &str| all.first().map_or(1, |row| numbers(&row[key]).len());
     let mut rows = Rows::new(width("x"), width("reward"));
@@ -70,7 +70,7 @@ pub fn stream(case: &Value) -> Stream {
         rows.starts_chain.push(flag(row, "starts_chain") || another);
         offsets.push(row["offset"].as_u64().unwrap());
     }
-    Stream { placed: Placed { rows, offsets }, names }
+    CaseRows { placed: Placed { rows, offsets }, names }
 }
 
 /// One range `[from, to]` or several.
@@ -100,7 +100,7 @@ pub fn selectors(case: &Value) -> Vec<Selector> {
 pub fn removed(case: &Value) -> Offsets {
     let names: Vec<[String; 2]> =
         items(&case["rows"]).iter().map(|row| [text(&row["stream"]), text(&row["session"])]).collect();
-    let places = items(&case["rows"]).iter().zip(&names).map(|(row, [stream, session])| Place {
+    let places = items(&case["rows"]).iter().zip(&names).map(|(row, [stream, session])| RowPlace {
         offset: row["offset"].as_u64().unwrap(),
         stream,
         session,
@@ -238,7 +238,7 @@ fn sums(of: &[Sums]) -> [Value; 2] {
 
 /// The rows of each worker.
 pub fn shards(case: &Value) -> Vec<Placed> {
-    let Stream { placed, names } = stream(case);
+    let CaseRows { placed, names } = stream(case);
     let worker = |stream: u32| case["worker_of_stream"][&names[stream as usize]].as_u64().unwrap();
     let count = (0..names.len() as u32).map(|stream| worker(stream) + 1).max().unwrap_or(0);
     let of = |number: u64| {

@@ -19,7 +19,7 @@ pub fn read(name: &str) -> Value {
 }
 
 /// The given part of a case.
-pub struct Given {
+pub struct GivenCase {
     json: Value,
     /// Coordinates (A, width) of the actions that tables have.
     actions: Vec<f64>,
@@ -49,7 +49,7 @@ fn lists(of: &Matrix) -> Value {
     listed(&(0..of.rows()).flat_map(|i| (0..of.cols()).map(move |j| of.at(i, j))).collect::<Vec<_>>(), of.cols().max(1))
 }
 
-impl Given {
+impl GivenCase {
     /// # Panics
     /// If the case is not of the format.
     pub fn new(case: &Value) -> Self {
@@ -222,7 +222,7 @@ impl Given {
 /// # Panics
 /// If the case is not of the format.
 pub fn answers(case: &Value) -> Value {
-    let given = Given::new(case);
+    let given = GivenCase::new(case);
     let (after, rows, residuals) = given.after();
     let (elements, pursued) = given.pursue(&after);
     let mut world = given.empty(after.clone(), &elements);
@@ -280,7 +280,7 @@ fn put(out: &mut Map<String, Value>, key: &str, found: Result<Value, String>) {
 }
 
 struct Model<'a> {
-    given: &'a Given,
+    given: &'a GivenCase,
     dynamics: &'a Dynamics,
     after: &'a Basis,
     at_c: &'a Table,

@@ -23,7 +23,7 @@ const EFFORT: f64 = 0.0003;
 
 /// The outcome of a throw.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct ThrowOutcome {
     /// Distance between where it landed and the target, m, at least 0.
     pub miss: f64,
     /// m^2.
@@ -36,12 +36,12 @@ pub fn target(seed: u64, number: u64) -> f64 {
 }
 
 /// Throw with this angle, rad, and speed, m/s, at a target `distance` m away.
-pub fn throw(distance: f64, [angle, speed]: [f64; 2]) -> Outcome {
+pub fn throw(distance: f64, [angle, speed]: [f64; 2]) -> ThrowOutcome {
     let (angle, speed) = (angle.clamp(ANGLES[0], ANGLES[1]), speed.clamp(SPEEDS[0], SPEEDS[1]));
     let (along, up) = (speed * angle.cos(), speed * angle.sin());
     let landed = along / GRAVITY * (up + (up * up + 2.0 * GRAVITY * HEIGHT).sqrt());
     let miss = (landed - distance).abs();
-    Outcome { miss, cost: miss * miss + EFFORT * speed * speed }
+    ThrowOutcome { miss, cost: miss * miss + EFFORT * speed * speed }
 }
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 
 use super::Table;
 use super::extras::Extras;
-use super::order::Place;
+use super::order::FilePlace;
 use criticd_learner::transition::Rows;
 
 /// What belongs to rows beside [`Rows`].
 pub(super) struct Annotations {
     pub(super) extras: Extras,
     pub(super) seqs: Vec<u64>,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<FilePlace>,
     pub(super) episodes: Vec<u32>,
     pub(super) frames: Vec<u64>,
 }

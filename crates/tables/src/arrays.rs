@@ -261,7 +261,7 @@ fn is_cut(shapes: &[(String, Option<Vec<usize>>)]) -> bool {
 
 /// One column of a piece: which array it is in, which number of its rows, and which of its rows belongs to a row of the piece.
 #[derive(Debug)]
-struct Placed {
+struct ColumnPlace {
     name: String,
     column: Column,
     array: usize,
@@ -311,7 +311,7 @@ impl Trajectories {
 /// Arrays that belong together, row by row, each with what it holds.
 pub(super) struct Piece {
     arrays: Vec<(Vec<Role>, Array)>,
-    columns: Vec<Placed>,
+    columns: Vec<ColumnPlace>,
     /// Number of the first row, if rows are numbered by their place.
     first: Option<u64>,
     /// Copies of an environment that take turns in the rows, each of them a stream.
@@ -448,7 +448,7 @@ impl Piece {
         self.trajectories.is_some()
     }
 
-    fn place(&self, format: Format) -> Result<Vec<Placed>, Fault> {
+    fn place(&self, format: Format) -> Result<Vec<ColumnPlace>, Fault> {
         let mut columns = Vec::new();
         for (at, (roles, array)) in self.arrays.iter().enumerate() {
             let width = (array.shape.len() == 2).then(|| array.width());
@@ -459,7 +459,7 @@ impl Piece {
                         Column::Cuts => continue,
                         Column::State(d) if self.trails() => {
                             let column = Column::NextState(d);
-                            columns.push(Placed { name: name.clone(), column, array: at, k, at: At::To });
+                            columns.push(ColumnPlace { name: name.clone(), column, array: at, k, at: At::To });
                             At::From
                         }
                         column if says_end(column) && self.is_of_trajectories(array) => At::End,
@@ -467,7 +467,7 @@ impl Piece {
                         _ if self.is_of_states(array) => At::From,
                         _ => At::Same,
                     };
-                    columns.push(Placed { name, column, array: at, k, at: of });
+                    columns.push(ColumnPlace { name, column, array: at, k, at: of });
                 }
             }
         }

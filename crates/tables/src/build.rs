@@ -7,12 +7,12 @@ use super::cell::{Cell, flag, is_missing, number, policy, position, session, str
 use super::codes;
 use super::contradictions::{End, Sight};
 use super::extras::{Extras, Wide};
-use super::gaps::{At, Standing};
+use super::gaps::{RowPosition, Standing};
 use super::job::{Column, Job, Pieces, Want};
 use super::judge::Judge;
 use super::look::Looked;
 use super::moment::{self, Moment};
-use super::order::{self, Order, Place};
+use super::order::{self, FilePlace, Order};
 use super::row::{OneRow, Said};
 use super::schema::Schema;
 use super::{AssumeTerminated, Fault, Progress, Reading, Table};
@@ -26,7 +26,7 @@ const PIECE_ROWS: usize = 8192;
 
 /// Which rows are resolved: given their successors and handed out.
 #[derive(Clone, Copy)]
-enum Part<'a> {
+enum ResolvedRows<'a> {
     /// All: there are no more.
     All,
     /// The rows before the first one that may yet get a successor, of streams with these numbers of rows in the file.
@@ -46,7 +46,7 @@ pub(super) struct Builder {
     extras: Extras,
     seqs: Vec<u64>,
     /// Where each row is in the file, in its own way of counting.
-    places: Vec<Place>,
+    places: Vec<FilePlace>,
     streams: Vec<String>,
     policies: Vec<String>,
     ids: HashMap<String, u32>,
@@ -127,7 +127,7 @@ impl Builder {
         }
         match &mut job.pieces {
             Some(pieces) if self.rows.len() >= self.enough => {
-                self.hand_over(pieces.totals.map_or(Part::Settled, Part::First), pieces)?;
+                self.hand_over(pieces.totals.map_or(ResolvedRows::Settled, ResolvedRows::First), pieces)?;
                 // Rows that wait are not looked through again and again.
                 self.enough = PIECE_ROWS.max(2 * self.rows.len());
                 Ok(())
@@ -141,12 +141,12 @@ impl Builder {
     /// # Errors
     /// As [`Builder::advance`]; and what the table is refused for as a whole.
     pub(super) fn finish(mut self, mut pieces: Pieces<'_>) -> Result<(Vec<u64>, Vec<String>), Fault> {
-        self.hand_over(Part::All, &mut pieces)?;
+        self.hand_over(ResolvedRows::All, &mut pieces)?;
         let told = self.judge.judge(&self.schema, &self.order)?;
         Ok((self.seen_of, told))
     }
 
-    fn hand_over(&mut self, part: Part<'_>, pieces: &mut Pieces<'_>) -> Result<(), Fault> {
+    fn hand_over(&mut self, part: ResolvedRows<'_>, pieces: &mut Pieces<'_>) -> Result<(), Fault> {
         let mut table = self.resolve(part)?;
         // Lent for as long as it takes: there may be many names.
         table.streams = std::mem::take(&mut self.streams);
@@ -264,7 +264,7 @@ impl Builder {
         self.extras.push_from(&self.row.extra, 0);
         self.seqs.push(seq);
         let own = self.last_seq[id as usize].unwrap_or(seq);
-        self.places.push(Place { line: place, seq: own });
+        self.places.push(FilePlace { line: place, seq: own });
         self.seen += 1;
         self.seen_of[id as usize] += 1;
         if self.schema.in_pieces {
@@ -287,7 +287,7 @@ impl Builder {
         let (d, rows) = (self.schema.dim, &mut self.rows);
         let ended = rows.terminated[i] || rows.truncated[i];
         let (stream, episode, seq) = (rows.streams[i], self.order.episodes.get(i).copied(), self.seqs[i]);
-        if !self.judge.gaps.hold(At { stream, episode, seq, ended }, &mut rows.states[i * d..(i + 1) * d]) {
+        if !self.judge.gaps.hold(RowPosition { stream, episode, seq, ended }, &mut rows.states[i * d..(i + 1) * d]) {
             self.standings[i] = Standing::Absent;
         }
     }
@@ -610,7 +610,7 @@ impl Builder {
             self.sort();
         }
         (0..self.rows.len()).for_each(|i| self.hold(i));
-        let mut table = self.resolve(Part::All)?;
+        let mut table = self.resolve(ResolvedRows::All)?;
         let told = self.judge.judge(&self.schema, &self.order)?;
         if table.rows.is_empty() {
             return Err(Fault::Empty);
@@ -643,22 +643,22 @@ impl Builder {
     }
 
     /// For each row whether it is in `part`.
-    fn within(&self, part: Part<'_>) -> Vec<bool> {
+    fn within(&self, part: ResolvedRows<'_>) -> Vec<bool> {
         let n = self.rows.len();
         let mut within = vec![true; n];
-        if matches!(part, Part::All) || (self.schema.has_next && !self.last_terminates()) {
+        if matches!(part, ResolvedRows::All) || (self.schema.has_next && !self.last_terminates()) {
             return within;
         }
         let mut followed = vec![false; self.streams.len()];
         for i in (0..n).rev() {
             let stream = self.rows.streams[i] as usize;
             let over = match part {
-                Part::First(totals) => totals.get(stream) == Some(&self.seen_of[stream]),
-                Part::All | Part::Settled => false,
+                ResolvedRows::First(totals) => totals.get(stream) == Some(&self.seen_of[stream]),
+                ResolvedRows::All | ResolvedRows::Settled => false,
             };
             within[i] = std::mem::replace(&mut followed[stream], true) || over;
         }
-        if let (Part::First(_), Some(first)) = (part, within.iter().position(|&w| !w)) {
+        if let (ResolvedRows::First(_), Some(first)) = (part, within.iter().position(|&w| !w)) {
             within[first..].fill(false);
         }
         within
@@ -666,7 +666,7 @@ impl Builder {
 
     /// Give the rows of a part their successors, drop those that have none, and check what the remaining ones need. The
     /// other rows are kept for later. The table has no names of streams yet.
-    fn resolve(&mut self, part: Part<'_>) -> Result<Table, Fault> {
+    fn resolve(&mut self, part: ResolvedRows<'_>) -> Result<Table, Fault> {
         let within = self.within(part);
         let last_terminates = self.last_terminates();
         let (h, d) = (self.schema.rewards_per_row, self.schema.dim);

@@ -21,7 +21,7 @@ pub(super) enum Standing {
 
 /// Where a row stands, and whether its episode ends with it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
+pub(super) struct RowPosition {
     pub(super) stream: u32,
     pub(super) episode: Option<u32>,
     pub(super) seq: u64,
@@ -39,7 +39,7 @@ pub(super) struct Gaps {
     /// Place and column of the first one.
     first: Option<(u64, String)>,
     /// Of each stream the row before, and its state.
-    held: HashMap<u32, (At, Vec<f64>)>,
+    held: HashMap<u32, (RowPosition, Vec<f64>)>,
 }
 
 impl Gaps {
@@ -91,11 +91,12 @@ impl Gaps {
     }
 
     /// Have the numbers that a state (D,) lacks repeat the ones of the row before it, and remember it; whether all are there now.
-    pub(super) fn hold(&mut self, at: At, state: &mut [f64]) -> bool {
+    pub(super) fn hold(&mut self, at: RowPosition, state: &mut [f64]) -> bool {
         if self.missing != Missing::Hold {
             return true;
         }
-        let follows = |(held, _): &&(At, Vec<f64>)| held.episode == at.episode && held.seq + 1 == at.seq && !held.ended;
+        let follows =
+            |(held, _): &&(RowPosition, Vec<f64>)| held.episode == at.episode && held.seq + 1 == at.seq && !held.ended;
         let mut repeated = 0;
         if let Some((_, before)) = self.held.get(&at.stream).filter(follows) {
             for (value, before) in state.iter_mut().zip(before).filter(|(value, _)| value.is_nan()) {

@@ -135,11 +135,11 @@ struct Line(Value);
 
 impl<'de> Deserialize<'de> for Line {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Values)
+        deserializer.deserialize_any(LineValues)
     }
 }
 
-struct Values;
+struct LineValues;
 
 macro_rules! single {
     ($($visit:ident $kind:ty),*) => {
@@ -149,7 +149,7 @@ macro_rules! single {
     };
 }
 
-impl<'de> Visitor<'de> for Values {
+impl<'de> Visitor<'de> for LineValues {
     type Value = Line;
 
     single!(visit_bool bool, visit_i64 i64, visit_u64 u64, visit_f64 f64, visit_str &str);

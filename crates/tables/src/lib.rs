@@ -118,7 +118,7 @@ use criticd_learner::transition::{Batch, BatchParts, Names, Rows, state_name};
 use extras::{Extras, Wide};
 use flate2 as _;
 use job::{Column, Job, Want};
-use order::Place;
+use order::FilePlace;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::io;
@@ -394,7 +394,7 @@ pub struct Table {
     policies: Vec<String>,
     seqs: Vec<u64>,
     extras: Extras,
-    places: Vec<Place>,
+    places: Vec<FilePlace>,
     /// Of each row its episode, a number of `episode_names`, and its number in it.
     episodes: Vec<u32>,
     frames: Vec<u64>,

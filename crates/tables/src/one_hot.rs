@@ -5,7 +5,7 @@ const NAMES: [&str; 6] = ["a", "act", "action", "actions", "acts", "u"];
 
 /// Columns whose names begin alike.
 #[derive(Debug)]
-struct Group {
+struct OneHotGroup {
     /// How they begin, and whether numbers follow.
     begin: (String, bool),
     /// Where they are, in the order of these numbers or else of the file.
@@ -16,12 +16,12 @@ struct Group {
 
 /// Groups of columns that may be one action.
 #[derive(Debug, Default)]
-pub(super) struct OneHot(Vec<Group>);
+pub(super) struct OneHot(Vec<OneHotGroup>);
 
 impl OneHot {
     /// Those among columns of these names.
     pub(super) fn new(names: &[String]) -> Self {
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<OneHotGroup> = Vec::new();
         let mut parts: Vec<(usize, &str, Option<u32>)> =
             names.iter().enumerate().filter_map(|(at, name)| parts(name).map(|(begin, k)| (at, begin, k))).collect();
         parts.sort_by_key(|(_, _, k)| *k);
@@ -29,7 +29,7 @@ impl OneHot {
             let begin = (begin.to_lowercase(), k.is_some());
             match groups.iter_mut().find(|group| group.begin == begin) {
                 Some(group) => group.columns.push(at),
-                None => groups.push(Group { begin, columns: vec![at], fits: true }),
+                None => groups.push(OneHotGroup { begin, columns: vec![at], fits: true }),
             }
         }
         groups.retain(|group| group.columns.len() > 1);

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// Where a row stands in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FilePlace {
     /// Line or row of the file.
     pub(super) line: u64,
     /// Its `seq` as the file has it, or, in a file without one, its number in its stream from 0.

@@ -116,7 +116,8 @@ impl Reading {
                 for (k, reader) in readers.iter_mut().enumerate() {
                     let block = match reader {
                         Some(reader) => {
-                            let block = Block::read(reader, &schema.column(k), sources[k].width).map_err(damaged)?;
+                            let block =
+                                ColumnBlock::read(reader, &schema.column(k), sources[k].width).map_err(damaged)?;
                             let wrong = |(i, found)| Fault::Cell {
                                 row: *row + i,
                                 column: sources[k].name.clone(),
@@ -129,7 +130,7 @@ impl Reading {
                         }
                         None => None,
                     };
-                    if let Some(found) = block.as_ref().map(Block::len)
+                    if let Some(found) = block.as_ref().map(ColumnBlock::len)
                         && *length.get_or_insert(found) != found
                     {
                         return Err(Fault::column(
@@ -215,15 +216,15 @@ fn width(reader: &SerializedFileReader<File>, column: usize) -> Result<usize, Pa
 }
 
 /// Some rows of one column.
-struct Block {
+struct ColumnBlock {
     /// Numbers in a row.
     width: usize,
     /// Place of each number among the values, row by row; none where it is null.
     places: Vec<Option<usize>>,
-    values: Values,
+    values: ParquetValues,
 }
 
-enum Values {
+enum ParquetValues {
     Flags(Vec<bool>),
     Short(Vec<i32>),
     Long(Vec<i64>),
@@ -241,7 +242,7 @@ impl Levels {
         reader: &mut ColumnReader,
         description: &ColumnDescriptor,
         rows: usize,
-    ) -> Result<(Vec<i16>, Vec<i16>, usize, Values), ParquetError> {
+    ) -> Result<(Vec<i16>, Vec<i16>, usize, ParquetValues), ParquetError> {
         let (mut levels, mut repetitions): (Vec<i16>, Vec<i16>) = (Vec::new(), Vec::new());
         macro_rules! values {
             ($reader:expr) => {{
@@ -255,41 +256,41 @@ impl Levels {
         let (rows, values) = match reader {
             ColumnReader::BoolColumnReader(reader) => {
                 let (rows, values) = values!(reader);
-                (rows, Values::Flags(values))
+                (rows, ParquetValues::Flags(values))
             }
             ColumnReader::Int32ColumnReader(reader) => {
                 let (rows, values) = values!(reader);
                 let unsigned = description.converted_type() == ConvertedType::UINT_32;
                 let counts = || values.iter().map(|&value: &i32| u64::from(value as u32)).collect();
-                (rows, if unsigned { Values::Counts(counts()) } else { Values::Short(values) })
+                (rows, if unsigned { ParquetValues::Counts(counts()) } else { ParquetValues::Short(values) })
             }
             ColumnReader::Int64ColumnReader(reader) => {
                 let (rows, values) = values!(reader);
                 let unsigned = description.converted_type() == ConvertedType::UINT_64;
                 let counts = || values.iter().map(|&value: &i64| value as u64).collect();
-                (rows, if unsigned { Values::Counts(counts()) } else { Values::Long(values) })
+                (rows, if unsigned { ParquetValues::Counts(counts()) } else { ParquetValues::Long(values) })
             }
             ColumnReader::FloatColumnReader(reader) => {
                 let (rows, values) = values!(reader);
-                (rows, Values::Single(values))
+                (rows, ParquetValues::Single(values))
             }
             ColumnReader::DoubleColumnReader(reader) => {
                 let (rows, values) = values!(reader);
-                (rows, Values::Double(values))
+                (rows, ParquetValues::Double(values))
             }
             ColumnReader::ByteArrayColumnReader(reader) => {
                 let (rows, values) = values!(reader);
                 let text = |bytes: &::parquet::data_type::ByteArray| String::from_utf8_lossy(bytes.data()).into_owned();
-                (rows, Values::Texts(values.iter().map(text).collect()))
+                (rows, ParquetValues::Texts(values.iter().map(text).collect()))
             }
             // Of what is read no further, only how long its lists are.
-            _ => (0, Values::Flags(Vec::new())),
+            _ => (0, ParquetValues::Flags(Vec::new())),
         };
         Ok((levels, repetitions, rows, values))
     }
 }
 
-impl Block {
+impl ColumnBlock {
     /// The next rows; or of the first row with another number of numbers than `width`, its place among them and that number.
     fn read(
         reader: &mut ColumnReader,
@@ -332,13 +333,13 @@ impl Block {
     fn cell(&self, row: usize, k: usize) -> Cell<'_> {
         let Some(at) = self.places[row * self.width + k] else { return Cell::Empty };
         match &self.values {
-            Values::Flags(v) => Cell::Flag(v[at]),
-            Values::Short(v) => Cell::Whole(v[at].into()),
-            Values::Long(v) => Cell::Whole(v[at].into()),
-            Values::Counts(v) => Cell::Whole(v[at].into()),
-            Values::Single(v) => Cell::Number(f64::from(v[at])),
-            Values::Double(v) => Cell::Number(v[at]),
-            Values::Texts(v) => Cell::Text(&v[at]),
+            ParquetValues::Flags(v) => Cell::Flag(v[at]),
+            ParquetValues::Short(v) => Cell::Whole(v[at].into()),
+            ParquetValues::Long(v) => Cell::Whole(v[at].into()),
+            ParquetValues::Counts(v) => Cell::Whole(v[at].into()),
+            ParquetValues::Single(v) => Cell::Number(f64::from(v[at])),
+            ParquetValues::Double(v) => Cell::Number(v[at]),
+            ParquetValues::Texts(v) => Cell::Text(&v[at]),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What waits for one peer, and all peers that messages are put out for.
 
 use super::permit::{self, Gate, Writer};
-use super::topics::Asked;
+use super::topics::SubscriberTopics;
 use super::zmtp::write_header;
 use super::{Publication, Reply, SHORT_BYTES, SocketName};
 use bytes::{Buf, Bytes, BytesMut};
@@ -28,10 +28,10 @@ const IDLE_CAPACITY: usize = 16 << 10;
 pub(super) struct Backlog {
     gate: Arc<Gate>,
     socket: SocketName,
-    state: Mutex<State>,
+    state: Mutex<BacklogState>,
 }
 
-struct State {
+struct BacklogState {
     /// Long payloads, and what stands between them.
     pieces: VecDeque<Bytes>,
     tail: BytesMut,
@@ -44,19 +44,19 @@ struct State {
     /// Woken when there is something to write.
     link: Option<Waker>,
     /// What it has asked for, if it is a subscriber.
-    asked: Asked,
+    asked: SubscriberTopics,
 }
 
 impl Backlog {
     pub(super) fn new(gate: &Arc<Gate>, socket: SocketName) -> Self {
-        let state = State {
+        let state = BacklogState {
             pieces: VecDeque::new(),
             tail: BytesMut::new(),
             bytes: 0,
             behind_since: None,
             last_progress: Instant::now(),
             link: None,
-            asked: Asked::new(gate.limits.subscriptions_max, Arc::clone(&gate.counters)),
+            asked: SubscriberTopics::new(gate.limits.subscriptions_max, Arc::clone(&gate.counters)),
         };
         Self { gate: Arc::clone(gate), socket, state: Mutex::new(state) }
     }
@@ -93,7 +93,7 @@ impl Backlog {
     }
 
     /// So many bytes more wait.
-    fn add(&self, state: &mut State, bytes: usize) {
+    fn add(&self, state: &mut BacklogState, bytes: usize) {
         if state.bytes == 0 {
             state.last_progress = Instant::now();
             state.behind_since = Some(state.last_progress);
@@ -148,7 +148,7 @@ impl Backlog {
     }
 
     /// Change what the subscriber has asked for.
-    pub(super) fn ask<T>(&self, change: impl FnOnce(&mut Asked) -> T) -> T {
+    pub(super) fn ask<T>(&self, change: impl FnOnce(&mut SubscriberTopics) -> T) -> T {
         change(&mut self.state.lock().asked)
     }
 }
@@ -159,7 +159,7 @@ impl Drop for Backlog {
     }
 }
 
-impl State {
+impl BacklogState {
     /// Write a message behind the others; gives its length.
     fn write(&mut self, first: Option<&[u8]>, payload: &Bytes) -> usize {
         let before = self.tail.len();
@@ -239,11 +239,11 @@ mod tests {
     use super::super::permit::{ConnectionPermit, Streams};
     use super::super::turns::{Share, Watch, turns};
     use super::super::zmtp::Scanner;
-    use super::super::{Limits, Rights};
+    use super::super::{PeerLimits, Rights};
     use super::*;
     use crate::access::Access;
 
-    fn gate(limits: Limits) -> Arc<Gate> {
+    fn gate(limits: PeerLimits) -> Arc<Gate> {
         let (entrance, _turns) = turns(Share { peer_bytes: 1, total_bytes: 1 });
         Arc::new(Gate::new(Access::default(), limits, Watch::clone(&entrance), Arc::default()))
     }
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_written_in_its_order_however_it_is_taken() {
-        let gate = gate(Limits::default());
+        let gate = gate(PeerLimits::default());
         let long = Bytes::from(vec![7; COPIED_MAX + 1]);
         let long_frame = [&[2][..], &(long.len() as u64).to_be_bytes(), &long[..]].concat();
         let expected = [&[0, 1, b'a'][..], &[1, 0], &long_frame, &[4, 1, 9], &[1, 1, b't'], &long_frame].concat();
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_message_begins_within_the_bound_or_is_dropped() {
-        let gate = gate(Limits { backlog_bytes_max: 300, ..Limits::default() });
+        let gate = gate(PeerLimits { backlog_bytes_max: 300, ..PeerLimits::default() });
         let (backlog, taker) = (Backlog::new(&gate, SocketName::Control), Taker::new(1 << 20));
         let kept = [200, 200, 1].map(|len| backlog.push(None, &Bytes::from(vec![0; len])));
         assert_eq!((kept, gate.counters.control.backlog_dropped.get()), ([true, true, false], 1));
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn where_all_together_have_too_much_a_peer_gets_short_messages() {
-        let gate = gate(Limits { backlog_bytes_total_max: 10, ..Limits::default() });
+        let gate = gate(PeerLimits { backlog_bytes_total_max: 10, ..PeerLimits::default() });
         let backlog = Backlog::new(&gate, SocketName::Publish);
         let push = |len: usize| backlog.push(Some(b"topic"), &Bytes::from(vec![0; len]));
         assert_eq!(
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn publications_go_to_those_that_asked_and_share_their_memory() {
-        let gate = gate(Limits::default());
+        let gate = gate(PeerLimits::default());
         let (peers, payload) = (Peers::default(), Bytes::from(vec![1; COPIED_MAX + 1]));
         let backlogs = [(); 3].map(|()| Arc::new(Backlog::new(&gate, SocketName::Publish)));
         for (connection, (backlog, topic)) in (0..).zip(backlogs.iter().zip(["weights.", "", "event."])) {
@@ -363,7 +363,7 @@ mod tests {
     fn long_answers_to_many_stand_before_few_bytes_of_a_short_one() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let (gate, peers) = (gate(Limits::default()), Arc::<Peers>::default());
+            let (gate, peers) = (gate(PeerLimits::default()), Arc::<Peers>::default());
             let taken = Taker::new(usize::MAX).taken;
             let mut link = |name: u8| {
                 let seat = ConnectionPermit::take(&gate, SocketName::Publish, None, Rights::ALL).unwrap();

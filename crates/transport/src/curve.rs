@@ -33,7 +33,7 @@ use super::settings::ENCRYPTED_BYTES;
 use super::turns::{Entrance, Watch};
 use super::zmtp::{self, GREETING_LEN};
 use super::{
-    Count, Counters, CurveSettings, Limits, Phase, Publication, Reason, Reply, Request, SocketName, StartError,
+    Count, Counters, CurveSettings, PeerLimits, Phase, Publication, Reason, Reply, Request, SocketName, StartError,
     peer_number, plain_number, spawn,
 };
 use crate::access::Rights;
@@ -97,20 +97,20 @@ const LOOKS_AGAIN: Duration = Duration::from_secs(2);
 
 /// Bytes of one connection that may be in libzmq. It must be more than two messages: of a message that is not whole a part is there,
 /// and room for the next frame is needed before that is passed on.
-fn inside_bytes_max(limits: &Limits) -> u64 {
+fn inside_bytes_max(limits: &PeerLimits) -> u64 {
     (2 * limits.message_bytes_max as u64 + (1 << 20)).max(4 << 20)
 }
 
 /// Bytes that a connection may pass on without a whole message among them. Messages that wait in libzmq because a queue of
 /// the daemon is full are whole and allowed. Heartbeats count, so that a peer that says nothing else for days is cut and
 /// connects again.
-fn unfinished_bytes_max(limits: &Limits) -> u64 {
+fn unfinished_bytes_max(limits: &PeerLimits) -> u64 {
     ((RECEIVED_MAX as usize + 2) * (limits.message_bytes_max + OVERHEAD) + (1 << 20)) as u64
 }
 
 /// What the threads here and the gate share.
 struct Shared {
-    limits: Limits,
+    limits: PeerLimits,
     counters: Arc<Counters>,
     /// Public keys as they come in a handshake, and whose they are.
     clients: HashMap<Vec<u8>, (String, Rights)>,
@@ -203,7 +203,7 @@ impl Curve {
     /// Start the handler of ZAP.
     pub(super) fn start(
         settings: &CurveSettings,
-        limits: &Limits,
+        limits: &PeerLimits,
         requests: &Entrance<Request>,
         counters: &Arc<Counters>,
         phase: &watch::Receiver<Phase>,

@@ -11,7 +11,7 @@ use super::link::{Behind, Link, socket_types};
 use super::outward::{closing, draining};
 use super::permit::{ConnectionPermit, Gate, Streams};
 use super::zmtp::{self, Scanner, Sent};
-use super::{Limits, Phase, Reason, SocketName, StartError, spawn};
+use super::{PeerLimits, Phase, Reason, SocketName, StartError, spawn};
 #[cfg(feature = "curve")]
 use crate::access::Rights;
 use bytes::BytesMut;
@@ -144,7 +144,7 @@ impl Door {
         all_ended(&mut connections).await;
     }
 
-    async fn accept(&self, limits: &Limits) -> io::Result<(Streams, Option<IpAddr>)> {
+    async fn accept(&self, limits: &PeerLimits) -> io::Result<(Streams, Option<IpAddr>)> {
         match &self.listener {
             DoorListener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
@@ -173,7 +173,7 @@ impl Door {
     }
 }
 
-fn prepare(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
+fn prepare(stream: &TcpStream, limits: &PeerLimits) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(limits.keepalive_idle)

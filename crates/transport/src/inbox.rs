@@ -103,11 +103,11 @@ impl Inbox {
 /// waits for what is in the inbox, and for one message of each other.
 pub(super) struct Rows {
     inbox: Inbox,
-    line: Mutex<Line>,
+    line: Mutex<InboxLine>,
 }
 
 #[derive(Default)]
-struct Line {
+struct InboxLine {
     /// By the numbers of their connections.
     waiting: VecDeque<(u64, Waker)>,
     /// Until the first looks for room again.
@@ -153,7 +153,7 @@ impl Rows {
     }
 }
 
-impl Line {
+impl InboxLine {
     fn leave(&mut self, producer: u64) {
         let first = self.waiting.front().map(|(first, _)| *first);
         self.waiting.retain(|(other, _)| *other != producer);

@@ -1,8 +1,8 @@
 //! What the gate makes of bytes, without sockets: for tests that send it anything at all.
 
-use super::topics::Asked;
+use super::topics::SubscriberTopics;
 use super::zmtp::{Scanner, Sent, write_header};
-use super::{Limits, Reason, SocketName};
+use super::{PeerLimits, Reason, SocketName};
 use bytes::BytesMut;
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use std::sync::Arc;
 pub struct FromPeer {
     socket: SocketName,
     scanner: Scanner,
-    asked: Asked,
+    asked: SubscriberTopics,
     passed: BytesMut,
 }
 
 impl FromPeer {
     /// A peer of `socket` that has sent nothing yet.
-    pub fn new(socket: SocketName, limits: &Limits) -> Self {
-        let asked = Asked::new(limits.subscriptions_max, Arc::default());
+    pub fn new(socket: SocketName, limits: &PeerLimits) -> Self {
+        let asked = SubscriberTopics::new(limits.subscriptions_max, Arc::default());
         Self { socket, scanner: Scanner::new(limits, socket), asked, passed: BytesMut::new() }
     }
 
     /// A peer of `socket` that is behind its handshake.
-    pub fn introduced(socket: SocketName, limits: &Limits) -> Self {
+    pub fn introduced(socket: SocketName, limits: &PeerLimits) -> Self {
         Self { scanner: Scanner::introduced(limits, socket), ..Self::new(socket, limits) }
     }
 

@@ -56,7 +56,7 @@ pub use outbox::{Outbox, Outgoing, Outgoings};
 pub use permit::DESCRIPTORS_MIN;
 #[cfg(feature = "curve")]
 pub use settings::CurveSettings;
-pub use settings::{Limits, SHORT_BYTES, Settings};
+pub use settings::{PeerLimits, SHORT_BYTES, Settings};
 pub use topics::Topics;
 
 use crate::access::{Right, Rights};

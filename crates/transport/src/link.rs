@@ -9,7 +9,7 @@ use super::backlog::{Backlog, Peers};
 use super::inbox::Rows;
 use super::permit::{self, ConnectionPermit, Reader, Streams, Writer};
 use super::turns::Entrance;
-use super::under_way::Part;
+use super::under_way::ConnectionShare;
 use super::zmtp::{self, Message, Scanner, Sent};
 use super::{Peer, Reason, Request, SHORT_BYTES, SocketName};
 use bytes::{Buf, BytesMut};
@@ -69,7 +69,7 @@ pub(super) enum Behind {
 /// A long message that a peer has begun.
 struct Begun {
     /// Bytes counted for it.
-    part: Part,
+    part: ConnectionShare,
     /// Since when it has been under way, but for the time in which the peer waited for us.
     since: Instant,
     /// When that was last looked at.
@@ -78,7 +78,7 @@ struct Begun {
 
 impl Begun {
     fn new(now: Instant) -> Self {
-        Self { part: Part::default(), since: now, looked: now }
+        Self { part: ConnectionShare::default(), since: now, looked: now }
     }
 
     /// How long the peer has had to send the rest. Where it waits for us now, it did so since this was asked last.
@@ -528,7 +528,7 @@ mod tests {
     use super::super::inbox::Inbox;
     use super::super::permit::Gate;
     use super::super::turns::{Share, Watch, turns};
-    use super::super::{Count, Limits, Rights};
+    use super::super::{Count, PeerLimits, Rights};
     use super::*;
     use crate::access::Access;
     use std::io::Cursor;
@@ -548,7 +548,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _entered = runtime.enter();
         let (entrance, _turns) = turns(Share { peer_bytes: 1, total_bytes: 1 });
-        let gate = Gate::new(Access::default(), Limits::default(), Watch::clone(&entrance), Arc::default());
+        let gate = Gate::new(Access::default(), PeerLimits::default(), Watch::clone(&entrance), Arc::default());
         let seat = ConnectionPermit::take(&Arc::new(gate), SocketName::Ingest, None, Rights::ALL).unwrap();
         // A command without a name, the shortest there is.
         let noise = Cursor::new([4, 1, 0].repeat(1_000_000));

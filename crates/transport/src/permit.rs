@@ -1,8 +1,10 @@
 //! What connections may cost all together: their number, their addresses and identities, and the bytes that they make us hold.
 
 use super::turns::Watch;
-use super::under_way::{Part, UnderWay};
-use super::{CONNECTION_BITS, Counters, Limits, Reason, Request, SHORT_BYTES, SocketName, peer_number, plain_number};
+use super::under_way::{ConnectionShare, UnderWay};
+use super::{
+    CONNECTION_BITS, Counters, PeerLimits, Reason, Request, SHORT_BYTES, SocketName, peer_number, plain_number,
+};
 use crate::access::{Access, Rights};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -46,7 +48,7 @@ const LONG_TURNS: usize = 4;
 /// What all connections share.
 pub(super) struct Gate {
     pub(super) access: Access,
-    pub(super) limits: Limits,
+    pub(super) limits: PeerLimits,
     pub(super) counters: Arc<Counters>,
     /// What waits of clients.
     pub(super) requests: Watch<Request>,
@@ -59,7 +61,7 @@ pub(super) struct Gate {
 }
 
 /// Bytes for which there is room now, beside what waits for all peers.
-pub(super) fn room(limits: &Limits, counters: &Counters) -> u64 {
+pub(super) fn room(limits: &PeerLimits, counters: &Counters) -> u64 {
     let sockets = [&counters.ingest, &counters.control, &counters.publish];
     let total: u64 = sockets.iter().map(|s| s.backlog_bytes.get()).sum();
     (limits.backlog_bytes_total_max as u64).saturating_sub(total)
@@ -67,7 +69,7 @@ pub(super) fn room(limits: &Limits, counters: &Counters) -> u64 {
 
 /// Whether a message of so many bytes may be put behind as many as wait for a peer: while it is not far behind, and there is room or it
 /// has no more than a short message then.
-pub(super) fn has_room(limits: &Limits, counters: &Counters, waiting: u64, bytes: u64) -> bool {
+pub(super) fn has_room(limits: &PeerLimits, counters: &Counters, waiting: u64, bytes: u64) -> bool {
     let is_short = waiting.saturating_add(bytes) <= SHORT_BYTES as u64;
     waiting < limits.backlog_bytes_max as u64 && (is_short || bytes <= room(limits, counters))
 }
@@ -93,7 +95,7 @@ struct FromAddress {
 
 impl Gate {
     /// A gate with no connections.
-    pub(super) fn new(access: Access, limits: Limits, requests: Watch<Request>, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(access: Access, limits: PeerLimits, requests: Watch<Request>, counters: Arc<Counters>) -> Self {
         Self {
             access,
             limits,
@@ -160,7 +162,7 @@ impl Gate {
     /// Whether so many bytes more of long messages of one connection may be begun; they are counted then. Else it waits for its turn.
     /// What it has itself of that message does not count against it: one message of one connection may always be begun, of a producer
     /// once all before it have been taken.
-    pub(super) fn begin(&self, socket: SocketName, part: &mut Part, bytes: u64) -> bool {
+    pub(super) fn begin(&self, socket: SocketName, part: &mut ConnectionShare, bytes: u64) -> bool {
         let behind_requests = socket != SocketName::Ingest && self.requests.is_full();
         let most = if behind_requests { 0 } else { self.under_way_max() };
         let begins = self.under_way(socket).begin(part, bytes, most);
@@ -171,7 +173,7 @@ impl Gate {
     }
 
     /// All but so many bytes of what a connection has begun are whole, or come no more.
-    pub(super) fn end(&self, socket: SocketName, part: &mut Part, left: u64) {
+    pub(super) fn end(&self, socket: SocketName, part: &mut ConnectionShare, left: u64) {
         if part.bytes() > left {
             let gone = self.under_way(socket).end(part, left);
             self.counters.queued.unfinished.subtract(gone);
@@ -179,21 +181,21 @@ impl Gate {
     }
 
     /// What a connection has begun is whole, and stays counted until there is room for it.
-    pub(super) fn pass(&self, socket: SocketName, part: &mut Part) {
+    pub(super) fn pass(&self, socket: SocketName, part: &mut ConnectionShare) {
         if part.bytes() > 0 {
             self.under_way(socket).pass(part);
         }
     }
 
     /// A connection waits no longer for room, or never did.
-    pub(super) fn leave(&self, socket: SocketName, part: &mut Part) {
+    pub(super) fn leave(&self, socket: SocketName, part: &mut ConnectionShare) {
         if part.waits() {
             self.under_way(socket).leave(part);
         }
     }
 
     /// Ready when a connection that waits for room should ask for it again; its task is woken then.
-    pub(super) fn poll_call(&self, socket: SocketName, part: &Part, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_call(&self, socket: SocketName, part: &ConnectionShare, cx: &mut Context<'_>) -> Poll<()> {
         self.under_way(socket).poll_call(part, cx)
     }
 
@@ -362,11 +364,11 @@ mod tests {
 
     #[test]
     fn no_message_is_too_long_for_its_bound() {
-        let limits = Limits { message_bytes_max: 5 << 20, unfinished_bytes_max: 4 << 20, ..Limits::default() };
+        let limits = PeerLimits { message_bytes_max: 5 << 20, unfinished_bytes_max: 4 << 20, ..PeerLimits::default() };
         let (entrance, _turns) = turns(Share { peer_bytes: 1 << 20, total_bytes: 1 << 20 });
         let counters: Arc<Counters> = Arc::default();
         let gate = Gate::new(Access::default(), limits, Watch::clone(&entrance), Arc::clone(&counters));
-        let (mut one, mut other, bytes) = (Part::default(), Part::default(), 5 << 20);
+        let (mut one, mut other, bytes) = (ConnectionShare::default(), ConnectionShare::default(), 5 << 20);
         let control = SocketName::Control;
         assert!(gate.begin(control, &mut one, bytes) && !gate.begin(control, &mut other, bytes));
         assert!(gate.lacks_room(control) && !gate.lacks_room(SocketName::Ingest));

@@ -18,7 +18,7 @@ pub(super) const ENCRYPTED_BYTES: usize = 4 << 20;
 
 /// What one peer, or all of them together, may cost.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
+pub struct PeerLimits {
     /// Longest message that is taken, all its frames together, in bytes. Each connection may make us hold one that it
     /// never finishes.
     pub message_bytes_max: usize,
@@ -60,7 +60,7 @@ pub struct Limits {
     pub unconfirmed_timeout: Duration,
 }
 
-impl Default for Limits {
+impl Default for PeerLimits {
     fn default() -> Self {
         Self {
             message_bytes_max: 1 << 20,
@@ -103,7 +103,7 @@ pub struct Settings {
     /// Where further sockets listen that are encrypted with CURVE; needs `curve`.
     pub encrypted: Vec<(SocketName, Endpoint)>,
     /// What peers may cost.
-    pub limits: Limits,
+    pub limits: PeerLimits,
     /// Capacity of [`super::Transport::ingest`] in messages.
     pub inbox_messages: usize,
     /// Capacity of [`super::Transport::ingest`] in bytes; it may be exceeded by one message.
@@ -132,7 +132,7 @@ impl Default for Settings {
             #[cfg(feature = "curve")]
             curve: None,
             encrypted: Vec::new(),
-            limits: Limits::default(),
+            limits: PeerLimits::default(),
             inbox_messages: 1024,
             inbox_bytes: 2 << 20,
             requests: Share { peer_bytes: 4 << 20, total_bytes: 64 << 20 },
@@ -146,7 +146,7 @@ impl Default for Settings {
 impl Settings {
     /// Bytes that all of the transport's queues hold together at the most, but for single messages that exceed a bound.
     pub fn queues_bytes(&self) -> usize {
-        let Limits { message_bytes_max, connections_max, backlog_bytes_total_max, unfinished_bytes_max, .. } =
+        let PeerLimits { message_bytes_max, connections_max, backlog_bytes_total_max, unfinished_bytes_max, .. } =
             self.limits;
         // Of each connection: a short message on its way in, what was read behind it, and short replies.
         let each = 3 * SHORT_BYTES;

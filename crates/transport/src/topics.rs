@@ -38,14 +38,14 @@ impl Topics {
 
 /// What one subscriber has asked for.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct SubscriberTopics {
     topics: Vec<Vec<u8>>,
     topics_max: usize,
     /// Where they are counted, as long as this is there.
     counters: Arc<Counters>,
 }
 
-impl Asked {
+impl SubscriberTopics {
     pub(super) fn new(topics_max: usize, counters: Arc<Counters>) -> Self {
         Self { topics: Vec::new(), topics_max, counters }
     }
@@ -81,7 +81,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for SubscriberTopics {
     fn drop(&mut self) {
         self.topics.iter().for_each(|topic| self.counters.topics.leave(topic));
     }
@@ -94,12 +94,13 @@ mod tests {
     #[test]
     fn what_a_subscriber_asks_for_is_counted_as_long_as_it_is_there() {
         let counters: Arc<Counters> = Arc::default();
-        let mut asked = Asked::new(3, Arc::clone(&counters));
+        let mut asked = SubscriberTopics::new(3, Arc::clone(&counters));
         for topic in ["head.a", "event.", "event."] {
             asked.subscribe(topic.into()).unwrap();
         }
         assert_eq!(asked.subscribe("more".into()), Err(Reason::TooManySubscriptions));
-        let heard = |asked: &Asked| ["head.a", "head.b", "event.adopted"].map(|topic| asked.has(topic.as_bytes()));
+        let heard =
+            |asked: &SubscriberTopics| ["head.a", "head.b", "event.adopted"].map(|topic| asked.has(topic.as_bytes()));
         assert_eq!(heard(&asked), [true, false, true]);
         assert!(asked.cancel(b"event.") && asked.cancel(b"head.a") && !asked.cancel(b"head.a"));
         assert_eq!(heard(&asked), [false, false, true], "it has asked twice and cancelled once");

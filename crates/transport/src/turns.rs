@@ -51,7 +51,7 @@ struct Shared<T> {
 }
 
 struct State<T> {
-    queues: HashMap<u64, Waiting<T>>,
+    queues: HashMap<u64, PeerQueue<T>>,
     /// Addresses of which something waits, the one whose turn is next first.
     order: VecDeque<u64>,
     /// Of each of these its peers of which something waits, in the same way.
@@ -87,7 +87,7 @@ impl<T> Default for State<T> {
 }
 
 /// What waits of one peer.
-struct Waiting<T> {
+struct PeerQueue<T> {
     items: VecDeque<(usize, T)>,
     bytes: usize,
 }
@@ -104,7 +104,7 @@ impl<T> State<T> {
 
     fn put(&mut self, peer: u64, bytes: usize, item: T) {
         let bytes = bytes + ITEM_BYTES;
-        let waiting = self.queues.entry(peer).or_insert_with(|| Waiting { items: VecDeque::new(), bytes: 0 });
+        let waiting = self.queues.entry(peer).or_insert_with(|| PeerQueue { items: VecDeque::new(), bytes: 0 });
         if waiting.items.is_empty() {
             let peers = self.groups.entry(group_of(peer)).or_default();
             if peers.is_empty() {
@@ -152,7 +152,7 @@ impl<T> State<T> {
     }
 
     /// Drop what waits of a peer.
-    fn drop_of(&mut self, peer: u64) -> Option<Waiting<T>> {
+    fn drop_of(&mut self, peer: u64) -> Option<PeerQueue<T>> {
         let waiting = self.queues.remove(&peer)?;
         self.bytes -= waiting.bytes;
         self.counted.subtract(waiting.bytes as u64);

@@ -30,14 +30,14 @@ struct Waiting {
 
 /// What one connection has of it.
 #[derive(Default)]
-pub(super) struct Part {
+pub(super) struct ConnectionShare {
     bytes: u64,
     is_whole: bool,
     /// Its place among those that wait, if it does.
     ticket: Option<u64>,
 }
 
-impl Part {
+impl ConnectionShare {
     /// Bytes that are counted for it.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
@@ -52,7 +52,7 @@ impl Part {
 impl UnderWay {
     /// Count so many bytes more for a connection, if nobody has asked before it and all are at most `most` then; or if there are none
     /// but its own that are not whole. Else it waits, until it asks again and there is room, or leaves.
-    pub(super) fn begin(&mut self, part: &mut Part, bytes: u64, most: u64) -> bool {
+    pub(super) fn begin(&mut self, part: &mut ConnectionShare, bytes: u64, most: u64) -> bool {
         let is_next = self.waiting.first_key_value().is_none_or(|(first, _)| part.ticket == Some(*first));
         if is_next && (self.bytes == part.bytes || self.bytes + bytes <= most) {
             self.bytes += bytes;
@@ -71,7 +71,7 @@ impl UnderWay {
     }
 
     /// Of a connection no more than so many bytes are under way now. Gives how many have gone.
-    pub(super) fn end(&mut self, part: &mut Part, left: u64) -> u64 {
+    pub(super) fn end(&mut self, part: &mut ConnectionShare, left: u64) -> u64 {
         let gone = part.bytes.saturating_sub(left);
         if gone > 0 {
             if std::mem::take(&mut part.is_whole) {
@@ -85,7 +85,7 @@ impl UnderWay {
     }
 
     /// What a connection has under way is whole, and keeps its room until it is taken.
-    pub(super) fn pass(&mut self, part: &mut Part) {
+    pub(super) fn pass(&mut self, part: &mut ConnectionShare) {
         if !part.is_whole {
             part.is_whole = true;
             self.whole_bytes += part.bytes;
@@ -93,7 +93,7 @@ impl UnderWay {
     }
 
     /// A connection waits no longer.
-    pub(super) fn leave(&mut self, part: &mut Part) {
+    pub(super) fn leave(&mut self, part: &mut ConnectionShare) {
         if let Some(ticket) = part.ticket.take() {
             self.waiting.remove(&ticket);
             self.call();
@@ -111,7 +111,7 @@ impl UnderWay {
     }
 
     /// Ready when one that waits should ask again; its task is woken then.
-    pub(super) fn poll_call(&mut self, part: &Part, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_call(&mut self, part: &ConnectionShare, cx: &mut Context<'_>) -> Poll<()> {
         match part.ticket.and_then(|ticket| self.waiting.get_mut(&ticket)) {
             Some(waiting) if waiting.is_called => Poll::Ready(()),
             Some(waiting) => {
@@ -150,8 +150,8 @@ mod tests {
     }
 
     /// So many connections of which nothing is under way.
-    fn parts<const N: usize>() -> [Part; N] {
-        std::array::from_fn(|_| Part::default())
+    fn parts<const N: usize>() -> [ConnectionShare; N] {
+        std::array::from_fn(|_| ConnectionShare::default())
     }
 
     #[test]

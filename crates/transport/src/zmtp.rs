@@ -2,7 +2,7 @@
 //!
 //! Nothing here reads or writes a socket. The protocol is ZeroMQ's RFC 23 (3.0) and RFC 37 (3.1), mechanism NULL.
 
-use super::{Limits, Reason, SHORT_BYTES, SocketName};
+use super::{PeerLimits, Reason, SHORT_BYTES, SocketName};
 use bytes::BytesMut;
 
 /// Length of a greeting in bytes.
@@ -242,7 +242,7 @@ pub(super) struct Scanner {
 }
 
 impl Scanner {
-    pub(super) fn new(limits: &Limits, socket: SocketName) -> Self {
+    pub(super) fn new(limits: &PeerLimits, socket: SocketName) -> Self {
         Self {
             stage: Stage::Greeting,
             ready_bytes_max: limits.handshake_bytes_max.saturating_sub(GREETING_LEN) as u64,
@@ -263,7 +263,7 @@ impl Scanner {
     }
 
     /// The same for a peer that is behind its handshake.
-    pub(super) fn introduced(limits: &Limits, socket: SocketName) -> Self {
+    pub(super) fn introduced(limits: &PeerLimits, socket: SocketName) -> Self {
         Self { stage: Stage::Messages, ..Self::new(limits, socket) }
     }
 
@@ -448,7 +448,7 @@ mod tests {
     use super::*;
 
     fn scanner(socket: SocketName) -> Scanner {
-        let limits = Limits { frame_bytes_max: 300, message_bytes_max: 400, parts_max: 3, ..Limits::default() };
+        let limits = PeerLimits { frame_bytes_max: 300, message_bytes_max: 400, parts_max: 3, ..PeerLimits::default() };
         Scanner::introduced(&limits, socket)
     }
 
@@ -493,7 +493,7 @@ mod tests {
     fn a_handshake_comes_before_messages_however_it_is_cut() {
         let bytes = [&greeting()[..], &ready("PUSH"), &frame(0, b"row")].concat();
         for size in 1..=bytes.len() {
-            let mut scanner = Scanner::new(&Limits::default(), SocketName::Ingest);
+            let mut scanner = Scanner::new(&PeerLimits::default(), SocketName::Ingest);
             let sent: Vec<_> = bytes.chunks(size).flat_map(|chunk| scan(&mut scanner, chunk).unwrap()).collect();
             let ready = Ready { socket_type: b"PUSH".to_vec(), identity: Vec::new() };
             let row = Message { body: b"row".to_vec(), parts: 1, first: 3 };
@@ -501,7 +501,7 @@ mod tests {
             assert!(scanner.is_introduced() && scanner.held_bytes() == 0);
         }
         let refused = |bytes: &[u8]| {
-            let limits = Limits { handshake_bytes_max: 100, ..Limits::default() };
+            let limits = PeerLimits { handshake_bytes_max: 100, ..PeerLimits::default() };
             scan(&mut Scanner::new(&limits, SocketName::Ingest), &[&greeting()[..], bytes].concat()).unwrap_err()
         };
         assert_eq!(refused(&frame(0, b"row")), Reason::BadReady);
@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn a_long_message_counts_as_long_as_it_may_become() {
-        let limits = Limits { message_bytes_max: 1 << 20, frame_bytes_max: 1 << 20, ..Limits::default() };
+        let limits = PeerLimits { message_bytes_max: 1 << 20, frame_bytes_max: 1 << 20, ..PeerLimits::default() };
         let mut scanner = Scanner::introduced(&limits, SocketName::Control);
         let (short, long) = (vec![1; 60_000], vec![2; 100_000]);
         let mut after = |bytes: &[u8]| {
@@ -551,7 +551,7 @@ mod tests {
 
     #[test]
     fn no_memory_is_made_for_a_long_message_until_it_has_its_turn() {
-        let mut scanner = Scanner::introduced(&Limits::default(), SocketName::Ingest);
+        let mut scanner = Scanner::introduced(&PeerLimits::default(), SocketName::Ingest);
         let bytes = frame(0, &vec![7; 1 << 20]);
         assert_eq!(scan(&mut scanner, &bytes[..1000]), Ok(vec![]));
         assert!(scanner.held_bytes() < 2000);

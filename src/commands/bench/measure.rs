@@ -1,13 +1,13 @@
 //! The measurements, each on the code that the daemon runs.
 
 use super::Failure;
-use super::workload::{Case, Scratch};
+use super::workload::{Case, ScratchDirectory};
 use crate::client::{Requester, Sender};
 use crate::daemon::Daemon;
 use crate::daemon::core::{Core, Now};
 use crate::journal::checkpoint::Directory;
 use crate::journal::store::SqliteStorage;
-use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch as Memory};
+use crate::snapshot::{Ask, Evaluation, EvaluationScratch as Memory, Evaluator};
 use crate::telemetry::{Stage, Stages, thread_seconds};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ pub(super) fn one_thread(
     case: &Case,
     messages: &[Vec<u8>],
     seconds: f64,
-    scratch: &Scratch,
+    scratch: &ScratchDirectory,
 ) -> Result<OneThread, Failure> {
     let directory = scratch.empty("core")?;
     let config = Arc::new(case.config(&directory)?);
@@ -112,14 +112,19 @@ pub(super) fn one_thread(
 }
 
 /// A daemon with all its threads and sockets, and a sender on the same machine.
-pub(super) fn whole(case: &Case, messages: &[Vec<u8>], seconds: f64, scratch: &Scratch) -> Result<Whole, Failure> {
+pub(super) fn whole(
+    case: &Case,
+    messages: &[Vec<u8>],
+    seconds: f64,
+    scratch: &ScratchDirectory,
+) -> Result<Whole, Failure> {
     with_daemon(case, scratch, "daemon", |daemon| loaded(daemon, case, messages, seconds))
 }
 
 /// What is found of a daemon in a directory of this name, which is stopped then.
 fn with_daemon<T>(
     case: &Case,
-    scratch: &Scratch,
+    scratch: &ScratchDirectory,
     name: &str,
     of: impl FnOnce(&Daemon) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -198,7 +203,7 @@ fn repeat<T, E: std::error::Error>(
 
 /// Time from sending a query for one state, mean and variance, until its answer is there.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answers {
+pub(super) struct QueryLatencies {
     /// A daemon that has learned and does nothing else.
     pub(super) idle: Latency,
     /// One that selects a model.
@@ -212,12 +217,12 @@ pub(super) fn socket_queries(
     case: &Case,
     messages: &[Vec<u8>],
     seconds: f64,
-    scratch: &Scratch,
-) -> Result<Answers, Failure> {
+    scratch: &ScratchDirectory,
+) -> Result<QueryLatencies, Failure> {
     with_daemon(case, scratch, "queries", |daemon| asked(daemon, case, messages, seconds))
 }
 
-fn asked(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Result<Answers, Failure> {
+fn asked(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Result<QueryLatencies, Failure> {
     let sender = Sender::connect(&daemon.endpoints.ingest.to_string(), PATIENCE)?;
     for message in messages {
         sender.send(message.clone())?;
@@ -247,7 +252,7 @@ fn asked(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Re
         query(&mut requester, &states, seconds, &mut times)?;
         Ok(times)
     })?;
-    Ok(Answers { idle: Latency::of(idle), selecting: Latency::of(selecting), learning: Latency::of(learning) })
+    Ok(QueryLatencies { idle: Latency::of(idle), selecting: Latency::of(selecting), learning: Latency::of(learning) })
 }
 
 /// Seconds of answers, one query at a time, appended to `times`.

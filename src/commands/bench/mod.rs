@@ -10,11 +10,11 @@ use crate::journal::retention::SyncMode;
 use crate::telemetry::Stage;
 use clap::builder::ArgPredicate;
 use indicatif::{ProgressBar, ProgressStyle};
-use measure::{Answers, Latency, OneThread, Whole};
+use measure::{Latency, OneThread, QueryLatencies, Whole};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
-use workload::{Case, Scratch};
+use workload::{Case, ScratchDirectory};
 
 /// How often the bar moves.
 const PROGRESS: Duration = Duration::from_millis(100);
@@ -65,14 +65,14 @@ pub(crate) struct Bench {
 }
 
 /// What was measured for one dictionary size and state dimension.
-struct Run {
+struct BenchRun {
     case: Case,
     dictionary: usize,
     batched: (OneThread, Whole),
     single: (OneThread, Whole),
     /// Seconds: one state alone, one of many.
     library: (f64, f64),
-    socket: Answers,
+    socket: QueryLatencies,
 }
 
 impl Bench {
@@ -83,7 +83,7 @@ impl Bench {
         if let Some(heads) = self.heads {
             return self.heads(heads as usize);
         }
-        let scratch = Scratch::create(self.directory.as_deref())?;
+        let scratch = ScratchDirectory::create(self.directory.as_deref())?;
         let cases: Vec<Case> = self.cases();
         let bar = ProgressBar::new(cases.len() as u64 * STEPS.len() as u64);
         let style = ProgressStyle::with_template("{bar:40.cyan/dim} {msg} · {eta} left").expect("a template of ours");
@@ -112,7 +112,7 @@ impl Bench {
         self.dims.iter().flat_map(|&dim| self.sizes.iter().map(move |&size| case(dim, size))).collect()
     }
 
-    fn measure(&self, case: Case, scratch: &Scratch, bar: &ProgressBar) -> Result<Run, Failure> {
+    fn measure(&self, case: Case, scratch: &ScratchDirectory, bar: &ProgressBar) -> Result<BenchRun, Failure> {
         let mut steps = STEPS.iter();
         let mut next = || {
             bar.inc(1);
@@ -134,10 +134,10 @@ impl Bench {
         next();
         let socket = measure::socket_queries(&case, &batches, self.seconds, scratch)?;
         bar.inc(1);
-        Ok(Run { dictionary: batched.0.dictionary, case, batched, single, library, socket })
+        Ok(BenchRun { dictionary: batched.0.dictionary, case, batched, single, library, socket })
     }
 
-    fn text(&self, runs: &[Run], scratch: &Scratch) -> String {
+    fn text(&self, runs: &[BenchRun], scratch: &ScratchDirectory) -> String {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut text = format!(
             "criticd {} on {cores} cores, journal in {} with sync = \"{}\"\n",
@@ -174,7 +174,7 @@ impl Bench {
                 count(1.0 / batch)
             );
             let quantiles = |of: Latency| [of.median, of.p99, of.p999].map(micros).join(" / ");
-            let Answers { idle, selecting, learning } = run.socket;
+            let QueryLatencies { idle, selecting, learning } = run.socket;
             text += &format!(
                 "  query over tcp, p50 / p99 / p99.9 in µs: idle {}, while a model is selected {}, while it learns {}\n",
                 quantiles(idle),
@@ -185,7 +185,7 @@ impl Bench {
         text
     }
 
-    fn document(&self, runs: &[Run], scratch: &Scratch) -> Value {
+    fn document(&self, runs: &[BenchRun], scratch: &ScratchDirectory) -> Value {
         let side = |(one, whole): &(OneThread, Whole)| {
             let stages: serde_json::Map<String, Value> = one
                 .stages

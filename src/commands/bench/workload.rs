@@ -159,9 +159,9 @@ fn step(batch: &Batch, i: usize) -> Vec<u8> {
 }
 
 /// A directory that is removed when this is dropped.
-pub(super) struct Scratch(PathBuf);
+pub(super) struct ScratchDirectory(PathBuf);
 
-impl Scratch {
+impl ScratchDirectory {
     /// `criticd-bench-<process>` within `parent`, or on the disk where the daemon keeps its data by default.
     pub(super) fn create(parent: Option<&Path>) -> Result<Self, Failure> {
         let default = ConfigParts::default().data_dir;
@@ -189,7 +189,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         if let Err(e) = std::fs::remove_dir_all(&self.0) {
             note(&format!("cannot remove {}: {e}", self.0.display()));

@@ -3,7 +3,7 @@
 //! The agent is a client like any other. It asks the daemon for its newest model of Q, acts by it for an episode, and sends the
 //! rows. Then it waits until the daemon has improved on them.
 
-use super::place::Place;
+use super::place::DemoDaemon;
 use super::report::grouped;
 use super::{CONNECT, Failure};
 use crate::client::{ClientError, Requester};
@@ -16,7 +16,7 @@ use crate::picture::{Axis, Figure, Heatmap, Panel};
 use crate::sim::tasks::{CartPole, Swingup, Task};
 use crate::snapshot::{Evaluator, Snapshot};
 use crate::transition::{Batch, BatchParts};
-use crate::whole_file::Scratch;
+use crate::whole_file::OwnDirectory;
 use serde_json::{Value, json};
 use std::f64::consts::PI;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub(super) enum Acted {
 }
 
 /// The result of a demo.
-pub(super) struct Learned {
+pub(super) struct DemoResult {
     task: Acted,
     /// Return of each episode.
     returns: Vec<f64>,
@@ -126,20 +126,20 @@ fn config(task: &dyn Task, of: Acted, directory: &Path, set: Vec<String>) -> Res
 }
 
 /// A daemon of its own for the task.
-pub(super) fn place(of: Acted, set: Vec<String>) -> Result<Place, Failure> {
-    let directory = Scratch::within(&std::env::temp_dir())?;
+pub(super) fn place(of: Acted, set: Vec<String>) -> Result<DemoDaemon, Failure> {
+    let directory = OwnDirectory::within(&std::env::temp_dir())?;
     let config = config(&*of.task(), of, directory.path(), set)?;
-    Place::start(config, directory)
+    DemoDaemon::start(config, directory)
 }
 
 /// Act and learn until the task is solved, for at most `seconds` if there is such a limit; `say` gets a line for each episode.
 pub(super) fn run(
     of: Acted,
-    place: &Place,
+    place: &DemoDaemon,
     seconds: Option<u64>,
     interrupted: &AtomicBool,
     say: &dyn Fn(&str),
-) -> Result<Learned, Failure> {
+) -> Result<DemoResult, Failure> {
     let mut requester = Requester::connect(&place.endpoints.control.to_string(), CONNECT)?;
     let mut task = of.task();
     let (started, mut returns, mut rows): (_, Vec<f64>, u64) = (Instant::now(), Vec::new(), 0);
@@ -160,7 +160,7 @@ pub(super) fn run(
     let Some(snapshot) = newest(&mut requester, &place.critic)? else {
         return Err(Failure::usage(format!("{rows} rows are too few for a first model: let it act for longer")));
     };
-    Ok(Learned { task: of, returns, rows, seconds: started.elapsed().as_secs_f64(), snapshot })
+    Ok(DemoResult { task: of, returns, rows, seconds: started.elapsed().as_secs_f64(), snapshot })
 }
 
 /// The newest model; none before the first.
@@ -268,7 +268,7 @@ fn line(of: Acted, returns: &[f64], elapsed: Duration) -> String {
     )
 }
 
-impl Learned {
+impl DemoResult {
     /// When the mean return reached the goal: number of the episode.
     fn solved(&self) -> Option<usize> {
         let goal = self.task.goal().0;

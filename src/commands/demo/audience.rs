@@ -17,7 +17,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What has been seen so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct View {
+pub(super) struct AudienceView {
     /// Rows learned, and per second, as the daemon says.
     pub(super) offset: u64,
     pub(super) rows_per_second: f64,
@@ -42,7 +42,7 @@ pub(super) struct View {
 
 /// The subscriber's thread.
 pub(super) struct Audience {
-    view: Arc<Mutex<View>>,
+    view: Arc<Mutex<AudienceView>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -79,12 +79,12 @@ impl Audience {
         Ok(Self { view, stop, thread: Some(thread) })
     }
 
-    pub(super) fn view(&self) -> MutexGuard<'_, View> {
+    pub(super) fn view(&self) -> MutexGuard<'_, AudienceView> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leave, and say what was seen.
-    pub(super) fn finish(mut self) -> View {
+    pub(super) fn finish(mut self) -> AudienceView {
         self.leave();
         self.view().clone()
     }
@@ -113,7 +113,7 @@ struct Member {
     adopted: Option<LastRefit>,
     /// The dictionary has been full.
     full: bool,
-    view: Arc<Mutex<View>>,
+    view: Arc<Mutex<AudienceView>>,
     started: Instant,
 }
 
@@ -132,7 +132,7 @@ impl Member {
         }
     }
 
-    fn view(&self) -> MutexGuard<'_, View> {
+    fn view(&self) -> MutexGuard<'_, AudienceView> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -227,7 +227,7 @@ impl Member {
 }
 
 /// One line on what an adoption changed: why the model was chosen, lengthscales, error.
-fn adoption(event: &LastRefit, before: &View, kernel: &Kernel, rms: f64) -> String {
+fn adoption(event: &LastRefit, before: &AudienceView, kernel: &Kernel, rms: f64) -> String {
     let found = event.found.as_ref();
     let chosen = match found.and_then(|found| found.selection.as_ref()) {
         Some(held_out) => ("held-out error", held_out.present_score, Some(held_out.score), 3),

@@ -8,12 +8,12 @@ use crate::snapshot::Snapshot;
 pub(super) struct Kernel {
     pub(super) amplitude: f64,
     pub(super) bias: f64,
-    pub(super) variables: Vec<Scale>,
+    pub(super) variables: Vec<VariableScale>,
 }
 
 /// What the kernel says about one state variable.
 #[derive(Clone, Debug)]
-pub(super) struct Scale {
+pub(super) struct VariableScale {
     pub(super) name: &'static str,
     pub(super) unit: &'static str,
     /// In normalised coordinates.
@@ -31,7 +31,7 @@ impl Kernel {
         let variables = world.variables().into_iter().enumerate().map(|(i, variable)| {
             let lengthscale = snapshot.inputs.scale[i] / relevance[i].sqrt();
             let relative = lengthscale / (variable.range[1] - variable.range[0]);
-            Scale { name: variable.name, unit: variable.unit, relevance: relevance[i], lengthscale, relative }
+            VariableScale { name: variable.name, unit: variable.unit, relevance: relevance[i], lengthscale, relative }
         });
         Self {
             amplitude: kernel.signal_variance.sqrt(),
@@ -42,7 +42,7 @@ impl Kernel {
 
     /// A bar for each variable, together at most `width` wide at the most relevant one.
     pub(super) fn bar(&self, i: usize, width: usize) -> String {
-        let short = |v: &Scale| 1.0 / v.lengthscale.max(f64::MIN_POSITIVE) * (v.lengthscale / v.relative);
+        let short = |v: &VariableScale| 1.0 / v.lengthscale.max(f64::MIN_POSITIVE) * (v.lengthscale / v.relative);
         let most = self.variables.iter().map(short).fold(0.0, f64::max);
         let eighths = (short(&self.variables[i]) / most * (8 * width) as f64).round() as usize;
         let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];

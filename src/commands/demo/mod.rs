@@ -20,12 +20,12 @@ use crate::config::LogFormat;
 use crate::config::{Config, ConfigParts, Options};
 use crate::learner::Settings;
 use crate::picture::Figure;
-use crate::whole_file::Scratch;
+use crate::whole_file::OwnDirectory;
 use acting::Acted;
 use audience::Audience;
-use place::Place;
+use place::DemoDaemon;
 use producers::Producers;
-use report::Report;
+use report::DemoReport;
 use serde_json::json;
 use show::Show;
 use signal_hook::consts::SIGINT;
@@ -65,8 +65,8 @@ const WINDOW_MAX: usize = 200_000;
 )]
 pub(crate) struct Demo {
     /// Which simulator
-    #[arg(value_enum, value_name = "WORLD", default_value_t = Shown::Pendulum)]
-    shown: Shown,
+    #[arg(value_enum, value_name = "WORLD", default_value_t = DemoSubject::Pendulum)]
+    shown: DemoSubject,
     /// Copies of the simulator, each with its own stream
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     copies: u64,
@@ -99,7 +99,7 @@ pub(crate) struct Demo {
 
 /// The subject of a demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Shown {
+enum DemoSubject {
     /// Swing-up of a pendulum whose motor is too weak to lift it at once: the value of a policy
     Pendulum,
     /// An 11 x 11 gridworld in which only one of two coordinates matters: the value of a policy
@@ -117,11 +117,11 @@ impl Demo {
     pub(crate) fn run(self) -> Result<(), Failure> {
         start_log("off", LogFormat::Text, None);
         match self.shown {
-            Shown::Pendulum => self.stream(World::Pendulum),
-            Shown::Gridworld => self.stream(World::Gridworld),
-            Shown::Swingup => self.act(Acted::Swingup),
-            Shown::Cartpole => self.act(Acted::Cartpole),
-            Shown::Throw => throw::run(self.json),
+            DemoSubject::Pendulum => self.stream(World::Pendulum),
+            DemoSubject::Gridworld => self.stream(World::Gridworld),
+            DemoSubject::Swingup => self.act(Acted::Swingup),
+            DemoSubject::Cartpole => self.act(Acted::Cartpole),
+            DemoSubject::Throw => throw::run(self.json),
         }
     }
 
@@ -129,11 +129,11 @@ impl Demo {
     fn stream(&self, world: World) -> Result<(), Failure> {
         let interrupted = interruption()?;
         let place = match &self.into {
-            Some(directory) => Place::existing(directory.as_deref(), world.variables().len())?,
+            Some(directory) => DemoDaemon::existing(directory.as_deref(), world.variables().len())?,
             None => {
-                let directory = Scratch::within(&std::env::temp_dir())?;
+                let directory = OwnDirectory::within(&std::env::temp_dir())?;
                 let config = config(world, self.rate, directory.path(), self.set.clone())?;
-                Place::start(config, directory)?
+                DemoDaemon::start(config, directory)?
             }
         };
         let (report, out) = self.watch(world, &place, &interrupted)?;
@@ -170,7 +170,7 @@ impl Demo {
     }
 
     /// Keep the dashboard running, on a terminal or with --stay.
-    fn stay_with(&self, place: &Place, interrupted: &AtomicBool) -> Result<(), Failure> {
+    fn stay_with(&self, place: &DemoDaemon, interrupted: &AtomicBool) -> Result<(), Failure> {
         let Some(page) = &place.page else { return Ok(()) };
         if !place.is_own() {
             return print(&format!("The daemon goes on; its dashboard is at {page}\n"));
@@ -190,7 +190,12 @@ impl Demo {
     }
 
     /// Stream, watch, and say what came of it.
-    fn watch(&self, world: World, place: &Place, interrupted: &AtomicBool) -> Result<(Report, PathBuf), Failure> {
+    fn watch(
+        &self,
+        world: World,
+        place: &DemoDaemon,
+        interrupted: &AtomicBool,
+    ) -> Result<(DemoReport, PathBuf), Failure> {
         let endpoints = &place.endpoints;
         let truth = Arc::new(world.truth(place.discount));
         place.show_truth(world);
@@ -233,7 +238,7 @@ impl Demo {
         write_picture(&out, &figure)?;
         show.finish(&audience);
         let scene = report::Scene { world, copies: self.copies, seconds, sent };
-        Ok((Report::new(&scene, &snapshot, &status, &truth, &audience.finish()), out))
+        Ok((DemoReport::new(&scene, &snapshot, &status, &truth, &audience.finish()), out))
     }
 }
 

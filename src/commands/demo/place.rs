@@ -7,13 +7,13 @@ use crate::commands::client::Connection;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::transport::Endpoints;
-use crate::whole_file::Scratch;
+use crate::whole_file::OwnDirectory;
 use crate::wire::Status;
 use serde_json::json;
 use std::path::Path;
 
 /// A daemon, and what the demo has to know of it. Dropping it stops the demo's own one.
-pub(super) struct Place {
+pub(super) struct DemoDaemon {
     pub(super) endpoints: Endpoints,
     /// Address of its dashboard, if that is on.
     pub(super) page: Option<String>,
@@ -25,12 +25,12 @@ pub(super) struct Place {
     pub(super) offset: u64,
     daemon: Option<Daemon>,
     // Removed after the daemon has stopped: fields are dropped in this order.
-    _directory: Option<Scratch>,
+    _directory: Option<OwnDirectory>,
 }
 
-impl Place {
+impl DemoDaemon {
     /// Start a daemon with these settings, whose data are in `directory`.
-    pub(super) fn start(config: Config, directory: Scratch) -> Result<Self, Failure> {
+    pub(super) fn start(config: Config, directory: OwnDirectory) -> Result<Self, Failure> {
         let daemon = Daemon::start(config)?;
         let page = daemon.http_address().map(|address| address.to_string());
         let endpoints = daemon.endpoints.clone();
@@ -69,7 +69,7 @@ impl Place {
         http: Option<String>,
         status: &Status,
         daemon: Option<Daemon>,
-        directory: Option<Scratch>,
+        directory: Option<OwnDirectory>,
     ) -> Result<Self, Failure> {
         let critic = status.critics.first().ok_or_else(|| Failure::new("the daemon has no critic"))?;
         Ok(Self {
@@ -104,7 +104,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for DemoDaemon {
     fn drop(&mut self) {
         if let Some(daemon) = self.daemon.take() {
             daemon.stop();

@@ -20,14 +20,14 @@ const DEBT_S: f64 = 0.2;
 const RECENT: usize = 150;
 
 #[derive(Default)]
-struct Shared {
+struct ProducersShared {
     stop: AtomicBool,
     sent: AtomicU64,
 }
 
 /// All of them.
 pub(super) struct Producers {
-    shared: Arc<Shared>,
+    shared: Arc<ProducersShared>,
     threads: Vec<JoinHandle<Result<Finished, ClientError>>>,
 }
 
@@ -45,7 +45,7 @@ impl Producers {
         ingest: &Endpoint,
         patience: Duration,
     ) -> Result<Self, ClientError> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ProducersShared::default());
         let mut producers = Self { shared, threads: Vec::new() };
         // A daemon that has seen a demo before would take the rows of a session with the same name for known ones.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -98,7 +98,7 @@ fn produce(
     session: &str,
     rate: f64,
     sender: Sender,
-    shared: &Shared,
+    shared: &ProducersShared,
 ) -> Result<Finished, ClientError> {
     let mut simulator = world.simulator(copy);
     let stream = format!("{}-{copy}", world.name());

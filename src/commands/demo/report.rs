@@ -1,6 +1,6 @@
 //! What came of it: the table at the end.
 
-use super::audience::View;
+use super::audience::AudienceView;
 use super::chart::{Kernel, lengthscale};
 use super::world::{Accuracy, Truth, World};
 use crate::commands::output::number;
@@ -35,7 +35,7 @@ pub(super) struct Scene {
 }
 
 /// Everything that the table says.
-pub(super) struct Report {
+pub(super) struct DemoReport {
     world: World,
     copies: u64,
     seconds: f64,
@@ -58,8 +58,8 @@ pub(super) struct Report {
     truth: [f64; 2],
 }
 
-impl Report {
-    pub(super) fn new(scene: &Scene, snapshot: &Snapshot, status: &Status, truth: &Truth, view: &View) -> Self {
+impl DemoReport {
+    pub(super) fn new(scene: &Scene, snapshot: &Snapshot, status: &Status, truth: &Truth, view: &AudienceView) -> Self {
         let critic = status.critics.first().cloned().unwrap_or_default();
         let bound = |f: fn(f64, f64) -> f64, start| truth.values.iter().copied().fold(start, f);
         Self {

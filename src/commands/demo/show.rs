@@ -1,6 +1,6 @@
 //! What is shown while the demo runs: a live view on a terminal, plain lines elsewhere. All of it on standard error.
 
-use super::audience::{Audience, View};
+use super::audience::{Audience, AudienceView};
 use super::chart::lengthscale;
 use super::report::grouped;
 use super::world::World;
@@ -80,7 +80,7 @@ impl Show {
         }
     }
 
-    fn news(&self, audience: &Audience) -> View {
+    fn news(&self, audience: &Audience) -> AudienceView {
         let mut view = audience.view();
         for line in std::mem::take(&mut view.news) {
             self.say(&line);
@@ -88,7 +88,7 @@ impl Show {
         view.clone()
     }
 
-    fn live(&self, view: &View, sent: u64, elapsed: Duration) -> String {
+    fn live(&self, view: &AudienceView, sent: u64, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs_f64();
         let mut out = format!("{seconds:.0} s · {} rows", grouped(sent));
         if view.rows_per_second > 0.0 {
@@ -125,7 +125,7 @@ impl Show {
 }
 
 /// Whether a model is being selected, or when one will be at `pace` rows per second.
-fn selection(view: &View, pace: f64) -> String {
+fn selection(view: &AudienceView, pace: f64) -> String {
     if view.refitting {
         return " · selecting a model …".into();
     }
@@ -140,7 +140,7 @@ fn bar(share: f64, width: usize) -> String {
     "█".repeat((share.clamp(0.0, 1.0) * width as f64).ceil() as usize)
 }
 
-fn plain(view: &View, sent: u64, elapsed: Duration) -> String {
+fn plain(view: &AudienceView, sent: u64, elapsed: Duration) -> String {
     let mut out = format!("{:6.1} s  {:>10} rows", elapsed.as_secs_f64(), grouped(sent));
     if let (Some(kernel), Some(accuracy)) = (&view.kernel, &view.accuracy) {
         let scales: Vec<String> =

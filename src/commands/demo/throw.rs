@@ -28,12 +28,12 @@ fn decision(units: [f64; 2]) -> [f64; 2] {
 }
 
 /// Cost-regularised kernel regression, through the two calls that a robot would make.
-struct Kernel {
+struct CostRegression {
     advisor: Advisor,
     last: u64,
 }
 
-impl Kernel {
+impl CostRegression {
     fn new(seed: u64) -> Result<Self, Failure> {
         let settings = AdvisorSettings {
             outputs: vec![Output::new(0.0, 1.0); 2],
@@ -56,7 +56,7 @@ const STEP: f64 = 0.8;
 const PERTURBATION: f64 = 0.1;
 const BATCH: usize = 20;
 
-impl Thrower for Kernel {
+impl Thrower for CostRegression {
     fn decide(&mut self, distance: f64) -> Result<[f64; 2], Failure> {
         let suggestion = self.advisor.suggest(&[distance])?;
         self.last = suggestion.id;
@@ -232,7 +232,7 @@ fn compare() -> Result<Vec<Summary>, Failure> {
     let worst = medians.iter().copied().fold(0.0, f64::max);
     Ok(vec![
         Summary { name: "untrained", first: median(&first), last: median(&medians), worst },
-        summary("cost-regularised kernel regression", |seed| Ok(Box::new(Kernel::new(seed)?)))?,
+        summary("cost-regularised kernel regression", |seed| Ok(Box::new(CostRegression::new(seed)?)))?,
         summary("reward-weighted regression", |seed| Ok(Box::new(Weighted::new(seed))))?,
         summary("finite differences", |seed| Ok(Box::new(Differences::new(seed))))?,
     ])

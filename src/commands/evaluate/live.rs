@@ -5,7 +5,7 @@ use crate::client::Requester;
 use crate::commands::Failure;
 use crate::commands::actions::ActionKind;
 use crate::commands::client::{Connection, with_critic};
-use crate::commands::output::{Progress, note, write_file};
+use crate::commands::output::{Spinner, note, write_file};
 use crate::commands::{given, policy};
 use crate::learner::off_policy::Policy;
 use crate::transition::state_name;
@@ -127,7 +127,7 @@ pub(super) fn run(control: &str, asked: &Evaluate) -> Result<(), Failure> {
     }
     (fields["ess_min"], fields["folds"]) = (json!(asked.ess_min), json!(asked.folds));
     fields["seed"] = json!(asked.seed);
-    let progress = Progress::start("judging");
+    let progress = Spinner::start("judging");
     let mut found = requester.ask("evaluate", fields, EVALUATION)?;
     drop(progress);
     for key in ["v", "id", "ok"] {

@@ -3,7 +3,7 @@
 use super::{Failure, Fit, Fitted, finish};
 use crate::commands::inspect::read_model;
 use crate::commands::output::in_file;
-use crate::fleet::{Epoch, Part, SUMS};
+use crate::fleet::{Epoch, FleetPart, SUMS};
 use crate::learner::model::Model;
 use crate::local::part_of_model;
 use crate::snapshot::Snapshot;
@@ -52,7 +52,7 @@ impl SumOptions {
         for &number in &rows.streams {
             *streams.entry(self.streams[number as usize].clone()).or_default() += 1;
         }
-        with_bytes(file, SUMS, &Part::of(model, streams).written())
+        with_bytes(file, SUMS, &FleetPart::of(model, streams).written())
     }
 }
 

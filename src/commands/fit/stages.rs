@@ -1,7 +1,7 @@
 //! What `criticd fit` is at while it takes its time.
 
 use super::Fit;
-use crate::commands::output::{Lasts, Progress};
+use crate::commands::output::{Lasts, Spinner};
 use std::time::Duration;
 
 /// Share of the episodes that is held out unless another is named.
@@ -26,7 +26,7 @@ impl Fit {
 
 /// The stages of a fit, on a terminal; gone when dropped.
 pub(super) struct Stages {
-    progress: Progress,
+    progress: Spinner,
     /// How many there are.
     of: usize,
     /// Whether a model is selected, and not given.
@@ -39,7 +39,7 @@ impl Stages {
     /// The first one begins: to select a model, or to solve for the one that is given.
     pub(super) fn start(fit: &Fit) -> Self {
         let (of, selects) = (if fit.share_held_out() > 0.0 { 4 } else { 2 }, fit.selects());
-        let progress = Progress::start("learning");
+        let progress = Spinner::start("learning");
         match Duration::try_from_secs_f64(fit.budget) {
             // Heads search more than once.
             Ok(budget) if selects && fit.heads.file().is_none() => {

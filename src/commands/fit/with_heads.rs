@@ -17,7 +17,7 @@ use crate::math::returns::chains;
 use crate::snapshot::Snapshot;
 use crate::table::Table;
 use crate::transition::Rows;
-use crate::whole_file::Output;
+use crate::whole_file::OutputFile;
 use crate::wire::{self, ArrayForm, encode_snapshot, head_list_from_str, heads_from_list};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl HeadOptions {
     }
 
     /// Whether the second model, if one is asked for, has a place that is none of `inputs`.
-    pub(super) fn check_output(&self, inputs: &[&Path], model: &Output) -> Result<(), Failure> {
+    pub(super) fn check_output(&self, inputs: &[&Path], model: &OutputFile) -> Result<(), Failure> {
         let Some(path) = &self.split else { return Ok(()) };
         match output(path, inputs)?.is(model) {
             true => Err(Failure::usage(format!(

@@ -18,7 +18,7 @@ const WORK: &str = "work.json";
 
 /// What is known of the rows of a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Group {
+pub(super) struct LabelledGroup {
     /// Fingerprint of the model that says it.
     pub(super) model: String,
     /// (H, k) values, returns and temporal-difference errors of the group's k rows.
@@ -75,14 +75,14 @@ impl Parts {
     }
 
     /// Group number `group`, of `rows` rows, if it is done. What is damaged is not.
-    pub(super) fn get(&self, group: usize, rows: usize) -> Option<Group> {
+    pub(super) fn get(&self, group: usize, rows: usize) -> Option<LabelledGroup> {
         let bytes = fs::read(self.path(group)).ok()?;
-        let group: Group = packed::read(SEAL.open(&bytes).ok()?).ok()?;
+        let group: LabelledGroup = packed::read(SEAL.open(&bytes).ok()?).ok()?;
         (group.known.len() == rows).then_some(group)
     }
 
     /// Keep a group that is done.
-    pub(super) fn put(&self, number: usize, group: &Group) -> Result<(), Failure> {
+    pub(super) fn put(&self, number: usize, group: &LabelledGroup) -> Result<(), Failure> {
         let bytes = SEAL.close(|out| rmp_serde::encode::write_named(out, group).expect("plain data into memory"));
         let path = self.path(number);
         whole_file::write(&path, &path.with_extension("new"), 0o666, &bytes).map_err(|e| in_file(&path, e))
@@ -105,10 +105,10 @@ pub(super) fn print(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn group(value: f64) -> Group {
+    fn group(value: f64) -> LabelledGroup {
         let one = vec![vec![value, f64::NAN]];
         let known = vec![0.5, 0.25];
-        Group {
+        LabelledGroup {
             model: "m".into(),
             values: one.clone(),
             returns: one.clone(),

@@ -1,6 +1,6 @@
 //! Where a model is wrong: returns, and rewards with the next value, minus the values of the states of rows.
 
-use super::View;
+use super::ModelView;
 use super::came::Came;
 use crate::commands::Failure;
 use crate::commands::given::plural;
@@ -16,7 +16,7 @@ const CELLS: usize = 20;
 const VARIABLES: usize = 4;
 
 /// Errors at places (n, A) on the axes of a picture.
-pub(super) struct Errors {
+pub(super) struct PlotErrors {
     places: Vec<Vec<f64>>,
     /// (n,).
     samples: Vec<Sample>,
@@ -33,9 +33,9 @@ struct Bad {
     number: u64,
 }
 
-impl Errors {
+impl PlotErrors {
     /// The errors of the rows whose returns are known, as far as the picture reaches.
-    pub(super) fn of(path: &Path, came: &Came, model: &Evaluator, view: &View) -> Result<Self, Failure> {
+    pub(super) fn of(path: &Path, came: &Came, model: &Evaluator, view: &ModelView) -> Result<Self, Failure> {
         let (rows, rewards) = (&came.rows, &came.rewards);
         let column = rewards.column(view.reward).map_err(Failure::usage)?;
         let all = samples(rows, model, rewards, (view.reward, column), rows.len()).map_err(Failure::usage)?;
@@ -69,7 +69,7 @@ impl Errors {
     }
 
     /// Return minus value, and the TD error.
-    pub(super) fn panels(&self, view: &View) -> [Panel; 2] {
+    pub(super) fn panels(&self, view: &ModelView) -> [Panel; 2] {
         let unit = view.unit();
         let came = format!("Error: {}", self.count());
         let next = "TD error: reward and next value minus value".to_owned();
@@ -80,13 +80,13 @@ impl Errors {
     }
 
     /// Where the worst states are on the axes of a map.
-    pub(super) fn marks(&self, view: &View, y: usize) -> Points {
+    pub(super) fn marks(&self, view: &ModelView, y: usize) -> Points {
         let at = self.worst.iter().map(|bad| [bad.state[view.x], bad.state[y]]).collect();
         Points { label: "worst states".into(), at, marker: Marker::Cross }
     }
 
     /// Means in cells over the axes of the picture; along one variable each error as well.
-    fn panel(&self, view: &View, title: String, label: String, of: (&str, Kind, fn(&Worst) -> f64)) -> Panel {
+    fn panel(&self, view: &ModelView, title: String, label: String, of: (&str, Kind, fn(&Worst) -> f64)) -> Panel {
         let means = self.means(view, of.1);
         let Some(y) = view.y else { return self.curve(view, means, (title, label), of) };
         let reach = means.iter().filter(|mean| mean.is_finite()).fold(0.0, |most: f64, mean| most.max(mean.abs()));
@@ -103,7 +103,7 @@ impl Errors {
 
     fn curve(
         &self,
-        view: &View,
+        view: &ModelView,
         mean: Vec<f64>,
         (title, y_label): (String, String),
         (each, of, of_worst): (&str, Kind, fn(&Worst) -> f64),
@@ -130,7 +130,7 @@ impl Errors {
     }
 
     /// The worst states for people, the worst first.
-    pub(super) fn table(&self, view: &View, number_label: &str) -> String {
+    pub(super) fn table(&self, view: &ModelView, number_label: &str) -> String {
         let chance = !self.worst.iter().any(|bad| bad.found.is_no_chance());
         let what = if chance { ", no more than chance" } else { "" };
         let three = |value: f64| number(super::round(value));
@@ -152,7 +152,7 @@ impl Errors {
     }
 
     /// The mean error of each cell, row by row from the lowest y up; not a number where there is none.
-    fn means(&self, view: &View, of: Kind) -> Vec<f64> {
+    fn means(&self, view: &ModelView, of: Kind) -> Vec<f64> {
         let axes: Vec<usize> = std::iter::once(view.x).chain(view.y).collect();
         let cell = |place: &[f64]| {
             axes.iter().enumerate().fold(0, |cell, (j, &axis)| {
@@ -172,7 +172,7 @@ impl Errors {
 
 /// "angle = 0.3 rad, speed = 2 and 5 more": the variables along which the error is most local and those with the largest shares, in
 /// the order of the state.
-fn place_in_words(state: &[f64], axes: &[usize], view: &View) -> String {
+fn place_in_words(state: &[f64], axes: &[usize], view: &ModelView) -> String {
     let mut others: Vec<usize> = (0..state.len()).filter(|d| !axes.contains(d)).collect();
     others.sort_by(|&a, &b| view.shares[b].total_cmp(&view.shares[a]));
     let mut named: Vec<usize> = axes.iter().chain(&others).take(VARIABLES).copied().collect();
@@ -191,13 +191,13 @@ fn absent(means: &[f64]) -> Fade {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Labels;
+    use super::super::PictureLabels;
     use super::super::states::States;
     use super::*;
 
     #[test]
     fn a_cell_has_the_mean_of_its_errors_in_the_place_that_it_is_drawn_at() {
-        let view = View {
+        let view = ModelView {
             names: vec!["x".into(), "y [m]".into(), "z".into()],
             dictionary: Vec::new(),
             states: States::of_dictionary(&[]),
@@ -207,7 +207,7 @@ mod tests {
             x: 2,
             y: Some(0),
             reward: 0,
-            labels: Labels { title: "Value".into(), value: "sum".into(), reward: "energy [J]".into() },
+            labels: PictureLabels { title: "Value".into(), value: "sum".into(), reward: "energy [J]".into() },
             marginal: false,
             kernel: false,
             categories: Default::default(),
@@ -218,7 +218,7 @@ mod tests {
         let found =
             Worst { row: 1, error: 2.0, difference: -2.0, spread: 0.5, count: 12, axes: vec![1], ..Worst::default() };
         let worst = vec![Bad { state: vec![0.02, 0.5, 19.5], found, stream: "arm".into(), number: 7 }];
-        let errors = Errors { places: vec![vec![19.9, 0.01], vec![20.0, 0.04], vec![10.1, 1.0]], samples, worst };
+        let errors = PlotErrors { places: vec![vec![19.9, 0.01], vec![20.0, 0.04], vec![10.1, 1.0]], samples, worst };
         let [Panel::Heatmap(map), Panel::Heatmap(next)] = errors.panels(&view) else { panic!("two maps") };
         assert_eq!((map.values[CELLS - 1], map.values[CELLS * (CELLS - 1)]), (2.0, -0.5));
         assert_eq!((next.values[CELLS - 1], next.value_label.as_str()), (-2.0, "TD error [J]"));
@@ -233,7 +233,7 @@ mod tests {
         );
         assert!(lines[1].contains("TD error") && lines[1].contains("offset"), "{table}");
         assert!(lines[2].contains("arm") && lines[2].contains("x = 0.02, y = 0.5 m, z = 19.5"), "{table}");
-        let [Panel::Curves(curve), _] = errors.panels(&View { y: None, ..view }) else { panic!("a curve") };
+        let [Panel::Curves(curve), _] = errors.panels(&ModelView { y: None, ..view }) else { panic!("a curve") };
         assert_eq!((curve.lines[0].mean[CELLS - 1], curve.lines[0].mean[0]), (2.0, -0.5));
         assert!(curve.points[0].at.len() == 3 && curve.lines[0].mean[5].is_nan());
         assert_eq!(curve.points[1].at, [[19.5, 2.0]]);

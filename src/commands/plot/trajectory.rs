@@ -1,7 +1,7 @@
 //! The value along the newest rows of a stream, and what then came.
 
 use super::came::Came;
-use super::{Labels, ends};
+use super::{PictureLabels, ends};
 use crate::commands::Failure;
 use crate::commands::given::{plural, without_unit};
 use crate::hindsight::{Along, Single, Stretch};
@@ -66,7 +66,7 @@ impl Trajectory {
     }
 
     /// The value above the rewards.
-    pub(super) fn figure(&self, labels: &Labels) -> Figure {
+    pub(super) fn figure(&self, labels: &PictureLabels) -> Figure {
         let Along { value, deviation, realised, .. } = &self.found;
         let known = deviation.iter().all(|v| v.is_finite());
         let label = if known { "value, ± two standard deviations" } else { "value" };
@@ -167,7 +167,8 @@ mod tests {
             starts: vec![true, false, true],
         };
         assert_eq!(trajectory.told(), "3 rows of stream arm, 2 returns known");
-        let labels = Labels { title: "Value of energy".into(), value: "sum [J]".into(), reward: "energy [J]".into() };
+        let labels =
+            PictureLabels { title: "Value of energy".into(), value: "sum [J]".into(), reward: "energy [J]".into() };
         let figure = trajectory.figure(&labels);
         let [Panel::Curves(value), Panel::Curves(reward)] = &figure.panels[..] else { panic!("two panels of curves") };
         assert_eq!(value.title, "Value of energy along the last 3 rows of stream arm");

@@ -45,7 +45,8 @@ pub(super) fn run(endpoint: &str, path: &Path, said: Columns, critics: &[String]
     if json {
         if features.iter().any(|feature| feature == "heads") {
             for (critic, answer) in critics.iter().zip(&mut answers) {
-                let mut asked = Asked { requester: &mut requester, connection: &connection, critic: Some(critic) };
+                let mut asked =
+                    HeadQuestions { requester: &mut requester, connection: &connection, critic: Some(critic) };
                 let names = asked.names()?;
                 let (heads, learning) = asked.heads(&names, &states, dim)?;
                 if !names.is_empty() {
@@ -93,7 +94,7 @@ pub(super) fn run_head(
     };
     let states = read_states_as(path, &said, dim, "daemon's models")?;
     let critic = critics.first().map(String::as_str);
-    let mut asked = Asked { requester: &mut requester, connection: &connection, critic };
+    let mut asked = HeadQuestions { requester: &mut requester, connection: &connection, critic };
     let (mut heads, learning) = asked.heads(&[head.to_owned()], &states, dim)?;
     if let Some(share) = learning.get(head).and_then(Json::as_f64) {
         let message = format!("head {head} has learned {:.0} % of the rows so far; ask again later", 100.0 * share);
@@ -105,13 +106,13 @@ pub(super) fn run_head(
 }
 
 /// Questions about heads of a critic, of the first one without a name.
-struct Asked<'a> {
+struct HeadQuestions<'a> {
     requester: &'a mut Requester,
     connection: &'a Connection,
     critic: Option<&'a str>,
 }
 
-impl Asked<'_> {
+impl HeadQuestions<'_> {
     fn ask(&mut self, op: &str, fields: Json) -> Result<Json, Failure> {
         Ok(self.requester.ask(op, with_critic(fields, self.critic), self.connection.timeout())?)
     }

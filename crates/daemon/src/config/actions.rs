@@ -25,15 +25,15 @@ pub(super) const LAST: [&str; 2] = ["inputs", "trace"];
 /// Actions as a file has them.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum WrittenActions {
     Count(usize),
     Names(Vec<String>),
-    Bounds(Bounds),
+    Bounds(ActionBounds),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Bounds {
+struct ActionBounds {
     low: Vec<f64>,
     high: Vec<f64>,
 }
@@ -90,9 +90,9 @@ pub(super) const ACTIONS: Setting<Settings> = Setting {
         let written = read(value)
             .map_err(|_| "must be a number of actions, a list of names, or { low = [...], high = [...] }".to_owned())?;
         let (space, names) = match written {
-            Written::Count(count) => (ActionSpace::Discrete(count), Vec::new()),
-            Written::Names(names) => (ActionSpace::Discrete(names.len()), names),
-            Written::Bounds(Bounds { low, high }) => (ActionSpace::Box { low, high }, Vec::new()),
+            WrittenActions::Count(count) => (ActionSpace::Discrete(count), Vec::new()),
+            WrittenActions::Names(names) => (ActionSpace::Discrete(names.len()), names),
+            WrittenActions::Bounds(ActionBounds { low, high }) => (ActionSpace::Box { low, high }, Vec::new()),
         };
         of(settings).space = space;
         settings.action_names = names;

@@ -4,7 +4,7 @@
 //! before it is used, also in a backup.
 
 use super::recovery::{RecoverError, for_each_record, group_of, known_owners, recorded_removals};
-use super::replace::{self, Plan};
+use super::replace::{self, Moves};
 use super::survey::{Survey, good_groups, survey};
 use super::tombstones::{TOMBSTONES, Tombstones};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
@@ -91,7 +91,7 @@ pub(super) fn in_file(path: &Path) -> impl Fn(io::Error) -> ArchiveError + use<>
 
 /// Which rows are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenRows {
     /// Of streams with these names; empty: of all.
     pub streams: Vec<String>,
     /// From this offset on.
@@ -100,7 +100,7 @@ pub struct Chosen {
     pub to: u64,
 }
 
-impl Chosen {
+impl ChosenRows {
     /// The rows of `taken` that are wanted, the first of which has offset `offset`.
     fn of(&self, taken: &TakenRows, offset: u64) -> std::ops::Range<usize> {
         let rows = taken.batch.len();
@@ -133,7 +133,7 @@ pub struct Exported {
 /// If there is no journal, no chosen row, or the table cannot be written.
 pub fn export(
     directory: &Path,
-    chosen: &Chosen,
+    chosen: &ChosenRows,
     out: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Exported, ArchiveError> {
@@ -520,7 +520,7 @@ pub fn restore(backup: &Path, directory: &Path) -> Result<Manifest, ArchiveError
     fs::remove_file(fresh.join(MANIFEST)).map_err(in_file(&fresh))?;
     join_tombstones(directory, &fresh)?;
     replace::sync(&fresh).map_err(in_file(&fresh))?;
-    let plan = Plan { fresh: Some(replace::RESTORED.to_owned()), ..Plan::default() };
+    let plan = Moves { fresh: Some(replace::RESTORED.to_owned()), ..Moves::default() };
     replace::carry_out(directory, &plan).map_err(in_file(directory))?;
     Ok(manifest)
 }

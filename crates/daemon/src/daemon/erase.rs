@@ -7,7 +7,7 @@
 
 use super::archive::ArchiveError;
 use super::recovery::{RecoverError, check_end, is_foreign, origin};
-use super::replace::{self, Plan};
+use super::replace::{self, Moves};
 use super::survey::good_groups;
 use super::tombstones;
 use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
@@ -105,7 +105,7 @@ pub fn erase(directory: &Path, forget_names: bool, progress: &mut dyn FnMut(u64,
     drop(fs::remove_file(part.join(format!("{DATABASE}-shm"))));
     replace::sync(&part).map_err(in_file(&part))?;
     drop(storage);
-    let plan = Plan {
+    let plan = Moves {
         aside: format!("{ERASING}{}", end.id),
         set_aside: entries(directory).map_err(in_file(directory))?,
         fresh: Some(ERASED.to_owned()),

@@ -15,7 +15,7 @@ use crate::journal::store::{GroupHeader, SqliteStorage, Storage, StoreError};
 use crate::journal::{Record, TakenRows};
 use crate::learner::action::{ActionColumns, ActionValue, Column};
 use crate::learner::batch::{BatchError, Given};
-use crate::learner::off_policy::{ESS_MIN, Fault, Findings, Judged, Learned, Policy, Taught, learn};
+use crate::learner::off_policy::{ESS_MIN, Fault, Findings, Judged, LearnedQ, Policy, Taught, learn};
 use crate::learner::{Lambda, Settings, effective_tolerance};
 use crate::math::dictionary::StoppingRule;
 use crate::panics;
@@ -44,7 +44,7 @@ const FOLDS: usize = 5;
 
 /// What is asked for.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum EvaluationAsked {
     Rows(Span),
     /// The message as it came.
     Evaluate(Bytes),
@@ -54,27 +54,27 @@ pub(super) enum Asked {
 
 /// The queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Line {
+enum QueueName {
     Rows,
     Evaluate,
     Past,
 }
 
-impl Asked {
-    fn line(&self) -> Line {
+impl EvaluationAsked {
+    fn line(&self) -> QueueName {
         match self {
-            Self::Rows(_) => Line::Rows,
-            Self::Evaluate(_) => Line::Evaluate,
-            Self::Past(_) => Line::Past,
+            Self::Rows(_) => QueueName::Rows,
+            Self::Evaluate(_) => QueueName::Evaluate,
+            Self::Past(_) => QueueName::Past,
         }
     }
 }
 
 /// A request in a queue.
 #[derive(Debug)]
-pub(super) struct Task {
+pub(super) struct EvaluationTask {
     caller: Caller,
-    asked: Asked,
+    asked: EvaluationAsked,
     /// Whether its sender has left.
     gone: Arc<AtomicBool>,
 }
@@ -83,7 +83,7 @@ pub(super) struct Task {
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     /// By connection and queue.
-    under_way: Mutex<HashMap<(u64, Line), Arc<AtomicBool>>>,
+    under_way: Mutex<HashMap<(u64, QueueName), Arc<AtomicBool>>>,
     /// Share of the running evaluation that is done, as bits of a 64-bit float.
     share: AtomicU64,
 }
@@ -91,7 +91,7 @@ pub(super) struct Desk {
 impl Desk {
     /// What `status` says.
     pub(super) fn status(&self) -> EvaluationsStatus {
-        let under_way = self.under_way.lock().keys().filter(|(_, line)| *line == Line::Evaluate).count() as u64;
+        let under_way = self.under_way.lock().keys().filter(|(_, line)| *line == QueueName::Evaluate).count() as u64;
         EvaluationsStatus { under_way, share: f64::from_bits(self.share.load(Ordering::Relaxed)) }
     }
 
@@ -103,15 +103,15 @@ impl Desk {
 /// Where the control thread leaves requests.
 #[derive(Debug)]
 pub(super) struct Entrance {
-    /// In the order of [`Line`].
-    queues: [Sender<Task>; 3],
+    /// In the order of [`QueueName`].
+    queues: [Sender<EvaluationTask>; 3],
     desk: Arc<Desk>,
     /// Whether there is a journal to read.
     journal: bool,
 }
 
 /// The entrance, and the queues behind it: of pages, of evaluations, and of the past.
-pub(super) fn entrance(journal: bool) -> (Entrance, [Receiver<Task>; 3]) {
+pub(super) fn entrance(journal: bool) -> (Entrance, [Receiver<EvaluationTask>; 3]) {
     let queues = [(); 3].map(|()| bounded(EVALUATIONS));
     let [rows, evaluations, past] = queues.each_ref().map(|(_, queue)| queue.clone());
     (Entrance { queues: queues.map(|(queue, _)| queue), desk: Arc::default(), journal }, [rows, evaluations, past])
@@ -126,7 +126,7 @@ impl Entrance {
     ///
     /// # Errors
     /// `not_ready` without a journal; `overloaded`, if the queue is full or the peer has such a request under way.
-    pub(super) fn put(&self, caller: &Caller, asked: Asked) -> Result<(), WireError> {
+    pub(super) fn put(&self, caller: &Caller, asked: EvaluationAsked) -> Result<(), WireError> {
         if !self.journal {
             let message = "there is no journal to read rows from: `journal` is off in the settings";
             return Err(WireError::new(ErrorCode::NotReady, message));
@@ -137,7 +137,7 @@ impl Entrance {
         if under_way.contains_key(&key) {
             return Err(WireError::overloaded(RETRY_MS));
         }
-        let task = Task { caller: caller.clone(), asked, gone: Arc::clone(&gone) };
+        let task = EvaluationTask { caller: caller.clone(), asked, gone: Arc::clone(&gone) };
         self.queues[line as usize].try_send(task).map_err(|_| WireError::overloaded(RETRY_MS))?;
         under_way.insert(key, gone);
         Ok(())
@@ -146,7 +146,7 @@ impl Entrance {
     /// Forget what a peer that has left asked for.
     pub(super) fn leave(&self, connection: u64) {
         let under_way = self.desk.under_way.lock();
-        for line in [Line::Rows, Line::Evaluate, Line::Past] {
+        for line in [QueueName::Rows, QueueName::Evaluate, QueueName::Past] {
             under_way.get(&(connection, line)).iter().for_each(|gone| gone.store(true, Ordering::Relaxed));
         }
     }
@@ -156,7 +156,7 @@ impl Entrance {
 pub(super) struct Evaluations {
     /// Where the journal is.
     pub(super) directory: PathBuf,
-    pub(super) tasks: Receiver<Task>,
+    pub(super) tasks: Receiver<EvaluationTask>,
     pub(super) replies: Outbox<Reply>,
     pub(super) board: Arc<Board>,
     pub(super) config: Arc<Config>,
@@ -171,8 +171,8 @@ impl Evaluations {
         if let Err(e) = rustix::process::nice(5) {
             log::debug!("event=priority_unchanged why={e}");
         }
-        let mut past = past::Kept::default();
-        for Task { caller, asked, gone } in &self.tasks {
+        let mut past = past::KeptPast::default();
+        for EvaluationTask { caller, asked, gone } in &self.tasks {
             let keep_going = || !self.stop.load(Ordering::Relaxed) && !gone.load(Ordering::Relaxed);
             let line = asked.line();
             // A bug costs this answer, not the daemon.
@@ -182,7 +182,7 @@ impl Evaluations {
                 Err(WireError::new(ErrorCode::Internal, message))
             });
             self.desk.under_way.lock().remove(&(caller.peer.connection, line));
-            if line == Line::Evaluate {
+            if line == QueueName::Evaluate {
                 self.desk.set_share(0.0);
             }
             // A transport that has ended has no use for it.
@@ -193,15 +193,15 @@ impl Evaluations {
     fn answer(
         &self,
         caller: &Caller,
-        asked: Asked,
-        past: &mut past::Kept,
+        asked: EvaluationAsked,
+        past: &mut past::KeptPast,
         keep_going: &(dyn Fn() -> bool + Sync),
     ) -> Result<Reply, WireError> {
         let journal = || Journal::open(&self.directory, self.board.removals());
         match asked {
-            Asked::Past(payload) => past.answer(caller, &payload, &self.config, keep_going),
-            Asked::Rows(span) => Ok(caller.reply(&wire::Reply::Rows(&journal()?.page(span)?))),
-            Asked::Evaluate(payload) => {
+            EvaluationAsked::Past(payload) => past.answer(caller, &payload, &self.config, keep_going),
+            EvaluationAsked::Rows(span) => Ok(caller.reply(&wire::Reply::Rows(&journal()?.page(span)?))),
+            EvaluationAsked::Evaluate(payload) => {
                 let request = read(&payload, &self.config.limits.wire())?;
                 let critic = self.board.critic(request.critic.as_deref())?;
                 let settings = &self.config.critics[critic];
@@ -555,7 +555,7 @@ impl Judging<'_> {
     }
 
     /// Q of `rows` by kernel and noise of the critic's model.
-    fn fit(&self, model: &Snapshot, of: &ActionValue, rows: &Rows, taught: Taught) -> Result<Learned, Failed> {
+    fn fit(&self, model: &Snapshot, of: &ActionValue, rows: &Rows, taught: Taught) -> Result<LearnedQ, Failed> {
         let settings = Settings {
             action_value: Some(of.clone()),
             lambda: Lambda::Fixed(0.0),
@@ -633,7 +633,7 @@ mod tests {
     #[test]
     fn each_peer_has_one_request_in_a_queue_that_ends() {
         let code = |result: Result<(), WireError>| result.map_err(|error| error.code);
-        let page = || Asked::Rows(Span::Last(10));
+        let page = || EvaluationAsked::Rows(Span::Last(10));
         let (without, _) = entrance(false);
         assert_eq!(code(without.put(&caller(1), page())), Err(ErrorCode::NotReady));
         let (entrance, [pages, _evaluations, _past]) = entrance(true);
@@ -644,7 +644,7 @@ mod tests {
         assert_eq!(code(entrance.put(&caller(99), page())), Err(ErrorCode::Overloaded), "the queue is full");
         assert_eq!(entrance.desk().status().under_way, 0, "pages are no evaluations");
         entrance.leave(0);
-        let gone = |task: Task| task.gone.load(Ordering::Relaxed);
+        let gone = |task: EvaluationTask| task.gone.load(Ordering::Relaxed);
         assert_eq!((gone(pages.recv().unwrap()), gone(pages.recv().unwrap())), (true, false));
     }
 

@@ -545,7 +545,7 @@ impl Learning {
 
 /// Rows, and how long it took to store and to apply them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Learned {
+struct TimedRows {
     rows: u64,
     storing: Duration,
     applying: Duration,
@@ -563,7 +563,7 @@ struct Pace {
     /// The most that it was since nothing was owed.
     largest_debt_s: f64,
     /// The rows since the last request.
-    since_request: Learned,
+    since_request: TimedRows,
     /// How long nothing has waited since the last rows.
     rested: Duration,
     /// Whether the requests that are left over are those that owe time to rows.
@@ -590,7 +590,7 @@ impl Pace {
         let spent = storing + applying;
         let of_rows = rows as f64 * (self.row_seconds + self.stored_seconds);
         if has_requests {
-            self.since_request = Learned::default();
+            self.since_request = TimedRows::default();
         }
         if self.row_seconds == 0.0 {
             // Nothing can be told apart yet.
@@ -605,10 +605,10 @@ impl Pace {
                 note_rows(&mut self.stored_seconds, storing.as_secs_f64() / rows as f64);
                 note_rows(&mut self.row_seconds, applying.as_secs_f64() / rows as f64);
             }
-            let Learned { rows: all, storing: stored, applying: applied } = &mut self.since_request;
+            let TimedRows { rows: all, storing: stored, applying: applied } = &mut self.since_request;
             (*all, *stored, *applied) = (*all + rows, *stored + storing, *applied + applying);
         }
-        let Learned { rows, storing, applying } = self.since_request;
+        let TimedRows { rows, storing, applying } = self.since_request;
         if self.row_debt_s > 0.0 && storing + applying >= WAITED_MAX {
             // Rows have become slower for another reason: this is their pace now.
             self.stored_seconds = storing.as_secs_f64() / rows as f64;

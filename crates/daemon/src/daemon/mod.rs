@@ -119,7 +119,7 @@ pub enum StartError {
     /// The sockets cannot be bound.
     Transport(transport::StartError),
     /// The dashboard's address cannot be bound.
-    Http(http::StartError),
+    Http(http::ServerStartError),
     /// The data directory cannot be written.
     DataDir {
         /// Which one.
@@ -426,7 +426,7 @@ impl Daemon {
     }
 
     /// Start reading a table that is to be learned first.
-    fn read_table(&mut self, plan: warm_start::Plan) -> Result<Feeding, StartError> {
+    fn read_table(&mut self, plan: warm_start::WarmStartPlan) -> Result<Feeding, StartError> {
         let started = plan.start(Arc::clone(&self.pulse));
         let (feeding, told, thread) = started.map_err(StartError::Thread)?;
         self.warm_start = Some((told, thread));
@@ -680,9 +680,9 @@ fn transport_settings(
 }
 
 /// What peers may cost, by the settings.
-fn transport_limits(limits: &config::Limits) -> transport::Limits {
-    let (others, stall_timeout) = (transport::Limits::default(), Duration::from_millis(limits.stall_timeout_ms));
-    transport::Limits {
+fn transport_limits(limits: &config::Limits) -> transport::PeerLimits {
+    let (others, stall_timeout) = (transport::PeerLimits::default(), Duration::from_millis(limits.stall_timeout_ms));
+    transport::PeerLimits {
         message_bytes_max: limits.message_bytes_max,
         frame_bytes_max: limits.frame_bytes_max.unwrap_or(limits.message_bytes_max),
         parts_max: limits.parts_max,

@@ -16,7 +16,7 @@ pub const DATABASE: &str = "quarantine.sqlite";
 
 /// A refused message as it is kept.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kept {
+pub struct KeptMessage {
     /// Unix seconds.
     pub time: f64,
     /// Name of the error code; "learner_failed" for rows that were taken in and could not be learned.
@@ -92,7 +92,7 @@ impl Quarantine {
 ///
 /// # Errors
 /// If it cannot be read.
-pub fn read(directory: &Path) -> rusqlite::Result<Vec<Kept>> {
+pub fn read(directory: &Path) -> rusqlite::Result<Vec<KeptMessage>> {
     let path = directory.join(DATABASE);
     if !path.exists() {
         return Ok(Vec::new());
@@ -101,7 +101,7 @@ pub fn read(directory: &Path) -> rusqlite::Result<Vec<Kept>> {
     database.busy_timeout(Duration::from_secs(2))?;
     let mut statement = database.prepare("SELECT time, code, field, row, message, payload FROM refused ORDER BY id")?;
     let kept = statement.query_map([], |row| {
-        Ok(Kept {
+        Ok(KeptMessage {
             time: row.get(0)?,
             code: row.get(1)?,
             field: row.get(2)?,

@@ -19,7 +19,7 @@ use crate::board::{Board, LearningHeads};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::learner::labels::LABEL_BYTES;
-use crate::snapshot::{Evaluation, Evaluator, Scratch, Snapshot};
+use crate::snapshot::{Evaluation, EvaluationScratch, Evaluator, Snapshot};
 use crate::telemetry::{Heartbeat, Timings};
 use crate::transport::turns::{Entrance, ITEM_BYTES, Turns};
 use crate::transport::{Outbox, Reply, Request, SHORT_BYTES};
@@ -78,7 +78,7 @@ pub(super) struct FastPath {
     limits: wire::Limits,
     timings: Timings,
     clock: Clock,
-    scratch: Scratch,
+    scratch: EvaluationScratch,
     evaluation: Evaluation,
 }
 
@@ -90,7 +90,7 @@ fn pong(clock: Clock) -> wire::Reply<'static> {
 impl FastPath {
     pub(super) fn new(board: Arc<Board>, config: &Config, timings: Timings, clock: Clock) -> Self {
         let limits = config.limits.wire();
-        Self { board, limits, timings, clock, scratch: Scratch::default(), evaluation: Evaluation::default() }
+        Self { board, limits, timings, clock, scratch: EvaluationScratch::default(), evaluation: Evaluation::default() }
     }
 
     pub(super) fn answer(&mut self, request: &Request) -> Option<Vec<u8>> {
@@ -178,7 +178,7 @@ pub(super) struct Control {
     config: Arc<Config>,
     clock: Clock,
     /// Queries for rows that are not learned yet.
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingQuery>,
     /// Bytes of those.
     waiting_bytes: usize,
     /// Requests that take long: each is answered a slice at a time, in turns, and all others go in between.
@@ -187,19 +187,19 @@ pub(super) struct Control {
     /// At a stop, when it ends at the latest.
     deadline: Option<Instant>,
     /// Kept, so that an answer allocates nothing but its message.
-    scratch: Scratch,
+    scratch: EvaluationScratch,
     evaluations: Vec<Evaluation>,
 }
 
 /// A query, as it came, for rows that are not learned yet.
-struct Waiting {
+struct WaitingQuery {
     request: Request,
     critics: Vec<usize>,
     /// Rows that the snapshots must have learned.
     needs: u64,
 }
 
-impl Waiting {
+impl WaitingQuery {
     fn bytes(&self) -> usize {
         self.request.payload.len() + ITEM_BYTES
     }
@@ -227,7 +227,7 @@ impl Control {
             large: VecDeque::new(),
             paged: VecDeque::new(),
             deadline: None,
-            scratch: Scratch::default(),
+            scratch: EvaluationScratch::default(),
             evaluations: Vec::new(),
         }
     }
@@ -255,7 +255,7 @@ impl Control {
                 default(TICK) => {}
             }
         }
-        for Waiting { request, needs, .. } in std::mem::take(&mut self.waiting) {
+        for WaitingQuery { request, needs, .. } in std::mem::take(&mut self.waiting) {
             let message = format!("row {needs} was not learned before the daemon stopped");
             let error = WireError::of(ErrorCode::NotReady, "min_offset", message);
             self.refuse(&request, &error);
@@ -281,7 +281,7 @@ impl Control {
         gone.iter().for_each(|&peer| self.ports.evaluations.leave(peer));
         self.large.retain(|large| !gone.contains(&large.caller().peer.connection));
         self.waiting.retain(|waiting| !gone.contains(&waiting.request.peer.connection));
-        self.waiting_bytes = self.waiting.iter().map(Waiting::bytes).sum();
+        self.waiting_bytes = self.waiting.iter().map(WaitingQuery::bytes).sum();
     }
 
     /// Requests in turns, for a moment; whether there were any.
@@ -323,7 +323,7 @@ impl Control {
         }
         let done = draft.kind.permitted(request.peer.rights()).and_then(|()| match draft.kind {
             OpKind::Value | OpKind::Snapshot if draft.is_of_the_past() => {
-                self.ports.evaluations.put(&caller, evaluations::Asked::Past(payload.clone()))
+                self.ports.evaluations.put(&caller, evaluations::EvaluationAsked::Past(payload.clone()))
             }
             OpKind::Value => self.query(&caller, draft, request),
             OpKind::Act => self.act(caller.clone(), draft),
@@ -389,7 +389,7 @@ impl Control {
     fn simple(&mut self, caller: &Caller, draft: Draft<'_>, request: &Request) -> Result<(), WireError> {
         let started = Instant::now();
         if draft.kind == OpKind::Evaluate {
-            return self.ports.evaluations.put(caller, evaluations::Asked::Evaluate(request.payload.clone()));
+            return self.ports.evaluations.put(caller, evaluations::EvaluationAsked::Evaluate(request.payload.clone()));
         }
         let decoded = draft.decode(&self.config.limits.wire()).map_err(|refused| refused.error)?;
         match decoded.op {
@@ -406,7 +406,7 @@ impl Control {
                 self.send(reply?);
                 self.timings.query.observe(started.elapsed().as_secs_f64());
             }
-            Op::Rows(span) => self.ports.evaluations.put(caller, evaluations::Asked::Rows(span))?,
+            Op::Rows(span) => self.ports.evaluations.put(caller, evaluations::EvaluationAsked::Rows(span))?,
             op => {
                 let bytes = held_bytes(&op, request.payload.len());
                 self.forward(Forwarded { caller: caller.clone(), asked: Asked::Op(op), since: request.since }, bytes)?;
@@ -461,7 +461,7 @@ impl Control {
         let decoded =
             if learned || !is_long { Some(draft.decode(&limits).map_err(|refused| refused.error)?) } else { None };
         if !learned {
-            return self.wait(Waiting { request, critics, needs });
+            return self.wait(WaitingQuery { request, critics, needs });
         }
         let models =
             critics.iter().zip(models).map(|(&critic, model)| model.ok_or_else(|| self.no_model(critic, by_name)));
@@ -529,14 +529,14 @@ impl Control {
     }
 
     /// Keep a query until its rows are learned.
-    fn wait(&mut self, waiting: Waiting) -> Result<(), WireError> {
-        let Waiting { request, needs, .. } = &waiting;
+    fn wait(&mut self, waiting: WaitingQuery) -> Result<(), WireError> {
+        let WaitingQuery { request, needs, .. } = &waiting;
         if request.since.elapsed() > WAIT_MAX {
             let message = format!("row {needs} has not been learned for {} s", WAIT_MAX.as_secs());
             return Err(WireError::of(ErrorCode::NotReady, "min_offset", message));
         }
         let of_peer = || self.waiting.iter().filter(|other| other.request.peer == request.peer);
-        let own: usize = of_peer().map(Waiting::bytes).sum();
+        let own: usize = of_peer().map(WaitingQuery::bytes).sum();
         let is_full = self.waiting_bytes >= WAITING.total_bytes || own >= WAITING.peer_bytes;
         let is_short = request.payload.len() <= SHORT_BYTES;
         if (is_full && (own > 0 || !is_short)) || of_peer().count() >= WAITING_OF_PEER {
@@ -553,7 +553,7 @@ impl Control {
     fn recall(&mut self) {
         let offsets: Vec<Option<u64>> =
             (0..self.config.critics.len()).map(|critic| self.board.get(critic).map(|s| s.offset)).collect();
-        let (ready, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(|waiting: &Waiting| {
+        let (ready, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(|waiting: &WaitingQuery| {
             let learned = |&critic: &usize| offsets[critic].is_some_and(|offset| offset >= waiting.needs);
             waiting.critics.iter().all(learned) || waiting.request.since.elapsed() > WAIT_MAX
         });

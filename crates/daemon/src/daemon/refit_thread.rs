@@ -4,7 +4,7 @@ use super::core::RefitDone;
 use crate::learner::model::Model;
 use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::Window;
-use crate::refit_work::{self, Work};
+use crate::refit_work::{self, RefitWork};
 use crate::telemetry::Restarts;
 use crossbeam_channel::{Receiver, Sender, select};
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -91,9 +91,9 @@ impl Refits {
             Task::Run { critic, .. } | Task::CatchUp { critic, .. } => *critic,
         };
         let result = match task {
-            Task::Run { job, .. } => refit_work::perform(Work::Run(&job), pool, &self.stop),
+            Task::Run { job, .. } => refit_work::perform(RefitWork::Run(&job), pool, &self.stop),
             Task::CatchUp { candidate, window, .. } => {
-                refit_work::perform(Work::CatchUp(candidate, &window), pool, &self.stop)
+                refit_work::perform(RefitWork::CatchUp(candidate, &window), pool, &self.stop)
             }
         };
         let seconds = started.elapsed().as_secs_f64();

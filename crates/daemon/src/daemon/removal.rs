@@ -6,7 +6,7 @@
 use super::recovery::group_of;
 use crate::journal::Record;
 use crate::journal::store::{GroupHeader, SqliteStorage, Storage, StoreError};
-use crate::learner::removal::{Offsets, Place, Placed, Selector};
+use crate::learner::removal::{Offsets, Placed, RowPlace, Selector};
 use crate::panics;
 use crate::state::record::{Group, RemovedRows, TakenRows};
 use crate::state::removals::Removals;
@@ -49,7 +49,7 @@ pub struct RemovalJob {
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct FoundRows {
     /// The rows. Who asked, and why, is for the caller to say.
     pub removed: RemovedRows,
     /// Rows of each stream, by its name: of the first streams.
@@ -69,7 +69,7 @@ pub struct Found {
 }
 
 /// How the search ended.
-pub type RemovalFound = Result<Box<Found>, String>;
+pub type RemovalFound = Result<Box<FoundRows>, String>;
 
 /// A chain that is gone through.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ struct Chain {
 
 /// What is known of a stream.
 #[derive(Debug, Default)]
-struct Stream {
+struct RemovalStream {
     chain: Option<Chain>,
     /// Rows that are read again: those of touched chains, and the first of the next chain.
     wanted: Offsets,
@@ -92,7 +92,7 @@ struct Stream {
     taken: bool,
 }
 
-impl Stream {
+impl RemovalStream {
     /// The chain is over. Returns it, if a row of it is taken.
     fn end(&mut self) -> Option<Chain> {
         let chain = self.chain.take().filter(|chain| chain.touched)?;
@@ -107,9 +107,9 @@ impl RemovalJob {
     ///
     /// # Errors
     /// Why there is nothing to be said.
-    pub fn run(&self, storage: &mut dyn Storage, keep_going: &dyn Fn() -> bool) -> Result<Found, String> {
-        let mut found = Found { end: self.end, ..Found::default() };
-        let mut streams: HashMap<u32, Stream> = HashMap::new();
+    pub fn run(&self, storage: &mut dyn Storage, keep_going: &dyn Fn() -> bool) -> Result<FoundRows, String> {
+        let mut found = FoundRows { end: self.end, ..FoundRows::default() };
+        let mut streams: HashMap<u32, RemovalStream> = HashMap::new();
         let first = first_offset(storage).map_err(|e| e.to_string())?;
         let all = 0..self.end;
         self.read(storage, all.clone(), keep_going, &mut |taken, offset| {
@@ -190,11 +190,11 @@ impl RemovalJob {
     }
 
     /// Look at some rows: which are meant, and where chains begin and end.
-    fn look(&self, taken: &TakenRows, first: u64, streams: &mut HashMap<u32, Stream>, found: &mut Found) {
+    fn look(&self, taken: &TakenRows, first: u64, streams: &mut HashMap<u32, RemovalStream>, found: &mut FoundRows) {
         let (batch, stream) = (&taken.batch, streams.entry(taken.stream).or_default());
         let asks_for_times = self.selectors.iter().any(|selector| matches!(selector, Selector::Times(_)));
         for (i, offset) in (0..batch.len()).zip(first..self.end) {
-            let place = Place { offset, stream: batch.stream(), session: batch.session(), time: batch.time(i) };
+            let place = RowPlace { offset, stream: batch.stream(), session: batch.session(), time: batch.time(i) };
             let meant = self.selectors.iter().any(|selector| selector.selects(&place));
             found.without_time += u64::from(asks_for_times && !meant && place.time.is_none());
             if taken.starts_chain[i] {
@@ -224,7 +224,7 @@ impl RemovalJob {
     }
 }
 
-impl Found {
+impl FoundRows {
     fn note(&mut self, chain: Option<&Chain>) {
         if let Some(chain) = chain {
             self.chains += 1;
@@ -255,7 +255,7 @@ fn bound(rows: &mut Option<Placed>) {
 }
 
 /// Put those of some rows that are wanted behind `rows`, of which there are none any more where they are too many.
-fn gather(taken: &TakenRows, first: u64, streams: &HashMap<u32, Stream>, rows: &mut Option<Placed>) {
+fn gather(taken: &TakenRows, first: u64, streams: &HashMap<u32, RemovalStream>, rows: &mut Option<Placed>) {
     let Some(stream) = streams.get(&taken.stream) else { return };
     let (wanted, end) = (&stream.wanted, first + taken.batch.len() as u64);
     let mut at = first;

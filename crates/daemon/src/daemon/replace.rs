@@ -18,7 +18,7 @@ pub const REPAIRED: &str = "repaired.new";
 
 /// What is to be moved. Names are of entries of the data directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct Moves {
     /// Directory for what was there.
     pub aside: String,
     /// What is moved there.
@@ -34,7 +34,7 @@ pub struct Plan {
 ///
 /// # Errors
 /// If it cannot be read.
-pub fn pending(directory: &Path) -> io::Result<Option<Plan>> {
+pub fn pending(directory: &Path) -> io::Result<Option<Moves>> {
     match fs::read(directory.join(PLAN)) {
         Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -84,7 +84,7 @@ pub fn discard(directory: &Path) -> io::Result<Option<Interrupted>> {
 ///
 /// # Errors
 /// If files cannot be moved; [`finish`] goes on with it.
-pub fn carry_out(directory: &Path, plan: &Plan) -> io::Result<PathBuf> {
+pub fn carry_out(directory: &Path, plan: &Moves) -> io::Result<PathBuf> {
     note(directory, plan)?;
     finish(directory)?;
     Ok(directory.join(&plan.aside))
@@ -94,7 +94,7 @@ pub fn carry_out(directory: &Path, plan: &Plan) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// If files cannot be moved.
-pub fn finish(directory: &Path) -> io::Result<Option<Plan>> {
+pub fn finish(directory: &Path) -> io::Result<Option<Moves>> {
     let Some(mut plan) = pending(directory)? else { return Ok(None) };
     if !plan.installing {
         let aside = directory.join(&plan.aside);
@@ -142,7 +142,7 @@ pub fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-fn note(directory: &Path, plan: &Plan) -> io::Result<()> {
+fn note(directory: &Path, plan: &Moves) -> io::Result<()> {
     let text = serde_json::to_vec_pretty(plan)?;
     whole_file::write(&directory.join(PLAN), &directory.join("pending.new"), 0o600, &text)
 }
@@ -159,14 +159,14 @@ mod tests {
     use super::*;
 
     /// A directory with two old files, one of which is to be replaced, and a plan for that.
-    fn prepared() -> (tempfile::TempDir, Plan) {
+    fn prepared() -> (tempfile::TempDir, Moves) {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::write(at("a"), "old").unwrap();
         fs::write(at("b"), "stays").unwrap();
         let fresh = stage(directory.path(), "fresh.new").unwrap();
         fs::write(fresh.join("a"), "new").unwrap();
-        let plan = Plan {
+        let plan = Moves {
             aside: "damaged-1".into(),
             set_aside: vec!["a".into(), "absent".into()],
             fresh: Some("fresh.new".into()),

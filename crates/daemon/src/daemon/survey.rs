@@ -1,7 +1,7 @@
 //! What is in a data directory, without a daemon: for `criticd inspect`, and for `criticd repair`, which mends it.
 
 use super::recovery::{RecoverError, check_end, check_group, foreign, known_owners, usable_checkpoints};
-use super::replace::{self, Plan};
+use super::replace::{self, Moves};
 use super::tombstones::TOMBSTONES;
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::{DATABASE, MARK, Mark, SqliteStorage, Storage, StoreError};
@@ -233,7 +233,7 @@ pub fn mend(directory: &Path, survey: &Survey, how: Mend, unix: u64) -> Result<P
     };
     let names = [DATABASE.to_owned(), format!("{DATABASE}-wal"), format!("{DATABASE}-shm"), MARK.to_owned()];
     let useless = survey.checkpoints.iter().filter(useless);
-    let plan = Plan {
+    let plan = Moves {
         aside: free_name(directory, &format!("damaged-{unix}")),
         set_aside: names.into_iter().chain(useless.map(|found| Directory::name(found.group))).collect(),
         fresh: Some(replace::REPAIRED.to_owned()),
@@ -319,6 +319,6 @@ pub fn set_aside(directory: &Path, name: &str) -> io::Result<PathBuf> {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
-    let plan = Plan { aside: free_name(directory, name), set_aside: names, fresh: None, installing: false };
+    let plan = Moves { aside: free_name(directory, name), set_aside: names, fresh: None, installing: false };
     replace::carry_out(directory, &plan)
 }

@@ -38,7 +38,7 @@ pub struct United {
 }
 
 /// A journal that is read in order.
-struct Source {
+struct UnionSource {
     storage: SqliteStorage,
     directory: PathBuf,
     /// What is put before the names of its streams.
@@ -51,7 +51,7 @@ struct Source {
     removals: Removals,
 }
 
-impl Source {
+impl UnionSource {
     fn open(directory: &Path, prefix: String) -> Result<(Self, Option<Configured>), ArchiveError> {
         let mut storage = SqliteStorage::open_beside(directory)?;
         let Some((first, last)) = storage.bounds()? else {
@@ -134,7 +134,7 @@ pub fn unite(directories: &[PathBuf], prefixes: &[String], out: &Path, unix: f64
     let mut united = United { by_time: true, ..United::default() };
     let (mut sources, mut settings) = (Vec::new(), Vec::new());
     for (directory, prefix) in directories.iter().zip(prefixes) {
-        let (source, found) = Source::open(directory, prefix.clone())?;
+        let (source, found) = UnionSource::open(directory, prefix.clone())?;
         sources.push(source);
         settings.push(found);
     }
@@ -156,7 +156,7 @@ fn critics_of(settings: &Option<Configured>) -> Option<&[crate::learner::Setting
 }
 
 /// See whether all rows fit together.
-fn survey(sources: &mut [Source], united: &mut United) -> Result<(), ArchiveError> {
+fn survey(sources: &mut [UnionSource], united: &mut United) -> Result<(), ArchiveError> {
     let mut owners: BTreeMap<String, usize> = BTreeMap::new();
     let mut shape = None;
     for k in 0..sources.len() {
@@ -190,7 +190,7 @@ fn survey(sources: &mut [Source], united: &mut United) -> Result<(), ArchiveErro
 }
 
 /// The journal that gives the next batch.
-fn next_source(sources: &mut [Source], by_time: bool) -> Result<Option<usize>, ArchiveError> {
+fn next_source(sources: &mut [UnionSource], by_time: bool) -> Result<Option<usize>, ArchiveError> {
     let mut best: Option<(f64, String, usize)> = None;
     for (k, source) in sources.iter_mut().enumerate() {
         let Some((time, name)) = source.head()? else { continue };
@@ -203,7 +203,7 @@ fn next_source(sources: &mut [Source], by_time: bool) -> Result<Option<usize>, A
 }
 
 fn write(
-    sources: &mut [Source],
+    sources: &mut [UnionSource],
     settings: Option<Configured>,
     part: &Path,
     unix: f64,

@@ -229,7 +229,7 @@ fn stream_name(name: &str) -> String {
 
 /// A table that has been checked and is to be learned.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct WarmStartPlan {
     table: LargeTable,
     session: String,
     /// None where nothing is kept.
@@ -246,7 +246,7 @@ pub(super) fn plan(
     config: &Config,
     core: &Core,
     progress: &mut dyn FnMut(table::Progress) -> bool,
-) -> Result<Option<Plan>, WarmStartError> {
+) -> Result<Option<WarmStartPlan>, WarmStartError> {
     let unread = |error: TableError| match error.fault {
         Fault::Stopped => WarmStartError::Stopped,
         _ => WarmStartError::Table(error),
@@ -298,7 +298,7 @@ pub(super) fn plan(
     } else {
         None
     };
-    Ok(Some(Plan { table, session, marker }))
+    Ok(Some(WarmStartPlan { table, session, marker }))
 }
 
 /// One thing that the reading thread hands over.
@@ -321,7 +321,7 @@ pub(super) struct Feeding {
     ended: bool,
 }
 
-impl Plan {
+impl WarmStartPlan {
     /// Start reading; the thread ends with the table, or when the core does not take any more.
     ///
     /// # Errors

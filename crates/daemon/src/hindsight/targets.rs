@@ -38,7 +38,7 @@ pub enum Behind {
 
 /// The ends of one kind.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ends {
+pub struct KindEnds {
     /// How many there are.
     pub count: usize,
     /// What stands behind most of them.
@@ -67,9 +67,9 @@ pub struct Checked {
     /// Deviation of the targets.
     pub spread: f64,
     /// Ends that terminate; none if none do.
-    pub terminated: Option<Ends>,
+    pub terminated: Option<KindEnds>,
     /// Ends that are cut: truncated, or without a flag before the table goes on elsewhere.
-    pub cut: Option<Ends>,
+    pub cut: Option<KindEnds>,
 }
 
 /// Look at `targets` (n,), which are returns, of rows (n) in the order of their table, with the reward of column 0 and this discount.
@@ -100,7 +100,7 @@ pub fn check(rows: &Rows, targets: &[f64], values: Option<&[f64]>, discount: f64
             worst = Some((i, error));
         }
     }
-    let look = Look { rows, targets, values, spread, mean, discount, lambda, next: &next, after: &after };
+    let look = TargetLook { rows, targets, values, spread, mean, discount, lambda, next: &next, after: &after };
     let of = |terminated: bool| -> Vec<usize> {
         // The table's own end is no end of an episode.
         let is_cut = |i: usize| rows.truncated[i] || after[i].is_some();
@@ -151,7 +151,7 @@ fn lambda(
     if squares > 0.0 { (products / squares).clamp(0.0, 1.0) } else { 1.0 }
 }
 
-struct Look<'a> {
+struct TargetLook<'a> {
     rows: &'a Rows,
     targets: &'a [f64],
     values: Option<&'a [f64]>,
@@ -163,8 +163,8 @@ struct Look<'a> {
     after: &'a [Option<usize>],
 }
 
-impl Look<'_> {
-    fn ends(&self, ends: &[usize], terminated: bool) -> Option<Ends> {
+impl TargetLook<'_> {
+    fn ends(&self, ends: &[usize], terminated: bool) -> Option<KindEnds> {
         let gamma = |i: usize| self.rows.discount(i, self.discount);
         let ends: Vec<usize> = ends.iter().copied().filter(|&i| gamma(i) > 0.0).collect();
         if ends.is_empty() {
@@ -208,7 +208,7 @@ impl Look<'_> {
             _ => mean_of(&|i| gamma(i) * (due(i) - b(i)).abs()),
         });
         let reach = off.map_or(0, |off| self.reach(off));
-        Some(Ends { count: ends.len(), behind, alike, mean: mean_of(&b), off, reach })
+        Some(KindEnds { count: ends.len(), behind, alike, mean: mean_of(&b), off, reach })
     }
 
     /// By how much a step changes the discounted value inside episodes, in the mean of the absolute values.

@@ -154,7 +154,7 @@ pub fn spacing(discount: f64) -> f64 {
 
 /// What the neighbourhood of a sample says.
 #[derive(Clone, Copy)]
-struct Found {
+struct Neighbourhood {
     mean: f64,
     spread: f64,
     standard_error: f64,
@@ -186,7 +186,7 @@ impl Neighbours {
     /// The worst states by one kind of error, the worst first. Errors of a chain less than `spacing` rows apart count as one.
     pub fn worst(&self, samples: &[Sample], of: Kind, spacing: f64) -> Vec<Worst> {
         let n = samples.len();
-        let found: Vec<Found> = (0..n).map(|a| self.found(samples, a, of, spacing)).collect();
+        let found: Vec<Neighbourhood> = (0..n).map(|a| self.found(samples, a, of, spacing)).collect();
         let score = |a: usize| (found[a].mean.abs() - REACH * found[a].standard_error).max(0.0);
         let mut order: Vec<usize> = (0..n).collect();
         let larger = |a: &usize, b: &usize| found[*b].mean.abs().total_cmp(&found[*a].mean.abs());
@@ -200,7 +200,7 @@ impl Neighbours {
             }
             near.iter().for_each(|&b| taken[b] = true);
             let mean = |f: Kind| near.iter().map(|&b| f(&samples[b])).sum::<f64>() / near.len() as f64;
-            let Found { mean: error, spread, standard_error } = found[a];
+            let Neighbourhood { mean: error, spread, standard_error } = found[a];
             out.push(Worst {
                 row: samples[a].row,
                 error: mean(|s| s.error),
@@ -217,7 +217,7 @@ impl Neighbours {
         out
     }
 
-    fn found(&self, samples: &[Sample], a: usize, of: Kind, spacing: f64) -> Found {
+    fn found(&self, samples: &[Sample], a: usize, of: Kind, spacing: f64) -> Neighbourhood {
         let near = self.nearest(a);
         let mean_of = |some: &[usize]| some.iter().map(|&b| of(&samples[b])).sum::<f64>() / some.len() as f64;
         let variance = |some: &[usize]| {
@@ -238,7 +238,7 @@ impl Neighbours {
             0 | 1 => f64::INFINITY,
             count => (spread.max(variance(&self.near[a])) / count as f64).sqrt().max(f64::MIN_POSITIVE),
         };
-        Found { mean, spread: spread.sqrt(), standard_error }
+        Neighbourhood { mean, spread: spread.sqrt(), standard_error }
     }
 
     /// The neighbourhood of a sample.

@@ -7,7 +7,7 @@
 //! Values of actions are compared where they belong to the policy that acts (`successor = "sarsa"`): the return of another
 //! policy does not come. What is left of a return is then Q of the next row's state and action.
 
-use super::pairs::{Evidence, KeptPairs, Pair, Pairs};
+use super::pairs::{KeptPairs, ModelEvidence, Pair, Pairs};
 use crate::hindsight::scattered;
 use crate::learner::Settings;
 use crate::learner::action::{ActionSpace, Successor};
@@ -35,7 +35,7 @@ const CUT_TOO_EARLY: u32 = 30;
 const FOLLOWED_ROWS_MAX: u32 = 100_000;
 /// A state that is being followed.
 #[derive(Clone, Debug)]
-struct Sample {
+struct FollowedState {
     /// Of V, the same for each reward.
     variance: f64,
     /// Of each reward.
@@ -69,7 +69,7 @@ pub(super) struct Calibration {
     /// The model that predicts: it has not learned the rows that come next.
     model: Option<Arc<Evaluator>>,
     /// The states of each stream that are being followed.
-    chains: HashMap<u32, Vec<Sample>>,
+    chains: HashMap<u32, Vec<FollowedState>>,
     /// Of its rewards, the first ones.
     rewards: Vec<Pairs>,
     /// Rows before this offset have been seen.
@@ -80,8 +80,8 @@ pub(super) struct Calibration {
 
 /// A state whose return is complete.
 #[derive(Debug)]
-struct Done {
-    sample: Sample,
+struct CompleteState {
+    sample: FollowedState,
     /// What comes behind it.
     rest: Vec<f64>,
     /// Whether the return was cut there.
@@ -174,7 +174,7 @@ impl Calibration {
         let mut chosen = chosen.into_iter().peekable();
         // What two returns this far apart have in common weighs a tenth: the square root of what is left at the end of one.
         let spacing = 0.5 * (REST.ln() / self.discount.ln()).abs();
-        let mut complete: Vec<Done> = Vec::new();
+        let mut complete: Vec<CompleteState> = Vec::new();
         for (rows, range, first) in window.since(from) {
             for i in range.clone() {
                 let offset = first + (i - range.start) as u64;
@@ -185,14 +185,15 @@ impl Calibration {
                 if let Some((_, sample)) = chosen.next_if(|(place, _)| *place == offset) {
                     let samples = self.chains.entry(stream).or_default();
                     let apart = !samples.iter().any(|before| before.apart && f64::from(before.rows) < spacing);
-                    samples.push(Sample { apart, ..sample });
+                    samples.push(FollowedState { apart, ..sample });
                 }
                 let Some(samples) = self.chains.get_mut(&stream) else { continue };
                 if let Policy::Acting(_) = self.policy {
                     let input = self.policy.input(rows, i);
                     let waited = samples.extract_if(.., |sample| sample.factor < REST);
-                    complete
-                        .extend(waited.filter_map(|sample| Some(Done { sample, rest: input.clone()?, cut: false })));
+                    complete.extend(
+                        waited.filter_map(|sample| Some(CompleteState { sample, rest: input.clone()?, cut: false })),
+                    );
                 }
                 let (row, discount) = (rows.reward(i), rows.discount(i, self.discount));
                 for sample in &mut *samples {
@@ -207,7 +208,7 @@ impl Calibration {
                     Policy::States => {
                         let least = if rows.truncated[i] { CUT } else { REST };
                         let done = samples.extract_if(.., |sample| sample.factor < least);
-                        complete.extend(done.map(|sample| Done {
+                        complete.extend(done.map(|sample| CompleteState {
                             cut: sample.factor >= REST,
                             sample,
                             rest: rows.next_state(i).to_vec(),
@@ -217,8 +218,9 @@ impl Calibration {
                     _ => {
                         let input = self.policy.input(rows, i);
                         let done = samples.extract_if(.., |sample| sample.factor == 0.0);
-                        complete
-                            .extend(done.filter_map(|sample| Some(Done { sample, rest: input.clone()?, cut: false })));
+                        complete.extend(
+                            done.filter_map(|sample| Some(CompleteState { sample, rest: input.clone()?, cut: false })),
+                        );
                     }
                 }
                 if rows.truncated[i] {
@@ -239,7 +241,7 @@ impl Calibration {
     }
 
     /// Some of the new rows, evenly spread, each with what the model says of its state.
-    fn choose(&self, window: &Window, from: u64) -> Vec<(u64, Sample)> {
+    fn choose(&self, window: &Window, from: u64) -> Vec<(u64, FollowedState)> {
         let Some(model) = self.model.as_ref().filter(|model| model.snapshot().state_dim() == window.dim()) else {
             return Vec::new();
         };
@@ -269,20 +271,20 @@ impl Calibration {
                 Collected { mean: evaluation.mean[(k, h)], return_variance, sum: 0.0 }
             };
             let rewards = (0..self.rewards.len().min(evaluation.mean.ncols())).map(reward).collect();
-            (offset, Sample { variance, rewards, generation, factor: 1.0, squares: 0.0, rows: 0, apart: false })
+            (offset, FollowedState { variance, rewards, generation, factor: 1.0, squares: 0.0, rows: 0, apart: false })
         };
         places.into_iter().enumerate().map(sample).collect()
     }
 
     /// Returns that are complete, with what the model says of the rest.
-    fn close(&mut self, complete: Vec<Done>, model: &Evaluator) {
+    fn close(&mut self, complete: Vec<CompleteState>, model: &Evaluator) {
         if !complete.is_empty() {
             self.too_early = (0, 0);
         }
         let states: Vec<f64> = complete.iter().flat_map(|done| done.rest.iter().copied()).collect();
         let Ok(rest) = model.evaluate(&states, Ask::MEAN) else { return };
         let noise = &model.snapshot().hyperparameters;
-        for (k, Done { sample, cut, .. }) in complete.iter().enumerate() {
+        for (k, CompleteState { sample, cut, .. }) in complete.iter().enumerate() {
             let share = if noise.noise == NoiseModel::White { sample.squares } else { 1.0 };
             let modelled = sample.variance + share * noise.noise_variance;
             for (h, (own, pairs)) in sample.rewards.iter().zip(&mut self.rewards).take(rest.mean.ncols()).enumerate() {
@@ -322,7 +324,7 @@ impl Calibration {
     }
 
     /// Of each reward as [`Pairs::evidence`] has it.
-    pub(super) fn evidence(&self, generation: u64) -> impl Iterator<Item = Result<Evidence, usize>> {
+    pub(super) fn evidence(&self, generation: u64) -> impl Iterator<Item = Result<ModelEvidence, usize>> {
         self.rewards.iter().map(move |pairs| pairs.evidence(generation))
     }
 }

@@ -24,14 +24,14 @@ pub(super) struct Places {
 }
 
 /// One of the connections that may be open at a time; given back when this is dropped.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     places: Places,
     address: IpAddr,
 }
 
 impl Places {
     /// A place for a connection from `address`, if there is one.
-    pub(super) fn take(&self, address: IpAddr) -> Option<Place> {
+    pub(super) fn take(&self, address: IpAddr) -> Option<ConnectionSlot> {
         let mut taken = self.taken.lock();
         let all: usize = taken.values().sum();
         let own = taken.get(&address).copied().unwrap_or(0);
@@ -40,11 +40,11 @@ impl Places {
         }
         taken.insert(address, own + 1);
         drop(taken);
-        Some(Place { places: self.clone(), address })
+        Some(ConnectionSlot { places: self.clone(), address })
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut taken = self.places.taken.lock();
         if let Some(own) = taken.get_mut(&self.address) {
@@ -122,10 +122,10 @@ mod tests {
     #[test]
     fn places_of_an_address_are_bounded_and_given_back() {
         let (places, one, other) = (Places::default(), IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let mut held: Vec<Place> = (0..CONNECTIONS_PER_ADDRESS).map_while(|_| places.take(one)).collect();
+        let mut held: Vec<ConnectionSlot> = (0..CONNECTIONS_PER_ADDRESS).map_while(|_| places.take(one)).collect();
         assert_eq!(held.len(), CONNECTIONS_PER_ADDRESS);
         assert!(places.take(one).is_none());
-        let others: Vec<Place> = std::iter::from_fn(|| places.take(other)).collect();
+        let others: Vec<ConnectionSlot> = std::iter::from_fn(|| places.take(other)).collect();
         assert_eq!(others.len(), CONNECTIONS - CONNECTIONS_PER_ADDRESS);
         held.pop();
         assert!(places.take(one).is_some());

@@ -108,7 +108,7 @@ pub struct Sources {
 /// Why the server cannot start.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum ServerStartError {
     /// The host's name stands for no address.
     Unresolved {
         /// As it was written.
@@ -139,7 +139,7 @@ pub enum StartError {
     },
 }
 
-impl fmt::Display for StartError {
+impl fmt::Display for ServerStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unresolved { address, source } => {
@@ -161,7 +161,7 @@ impl fmt::Display for StartError {
     }
 }
 
-impl std::error::Error for StartError {
+impl std::error::Error for ServerStartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Unresolved { source, .. } | Self::InUse { source, .. } | Self::Bind { source, .. } => Some(source),
@@ -180,13 +180,13 @@ impl Listener {
     /// Bind it; none if the dashboard is switched off.
     ///
     /// # Errors
-    /// [`StartError`]; nothing stays bound.
-    pub fn bind(config: &Config) -> Result<Option<Self>, StartError> {
+    /// [`ServerStartError`]; nothing stays bound.
+    pub fn bind(config: &Config) -> Result<Option<Self>, ServerStartError> {
         if config.http == "off" {
             return Ok(None);
         }
         let listener = bind(&config.http, config.insecure)?;
-        let failed = |source| StartError::Bind { address: config.http.clone(), source };
+        let failed = |source| ServerStartError::Bind { address: config.http.clone(), source };
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Some(Self { listener, address }))
@@ -203,9 +203,9 @@ impl Starting {
     /// Serve on `listener`.
     ///
     /// # Errors
-    /// [`StartError`], if no thread can be started.
-    pub fn serve(config: &Config, listener: &Listener, progress: Arc<StartProgress>) -> Result<Self, StartError> {
-        let failed = |source| StartError::Bind { address: config.http.clone(), source };
+    /// [`ServerStartError`], if no thread can be started.
+    pub fn serve(config: &Config, listener: &Listener, progress: Arc<StartProgress>) -> Result<Self, ServerStartError> {
+        let failed = |source| ServerStartError::Bind { address: config.http.clone(), source };
         let routers = starting::routers(progress, guard::Guard::new(listener.address, &config.http_hosts));
         let (running, over) = tokio::sync::watch::channel(());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -237,17 +237,17 @@ impl Http {
     /// Bind the address of the settings and start serving; nothing if it is switched off.
     ///
     /// # Errors
-    /// [`StartError`]; nothing stays bound.
-    pub fn start(config: &Config, sources: Sources) -> Result<Option<Self>, StartError> {
+    /// [`ServerStartError`]; nothing stays bound.
+    pub fn start(config: &Config, sources: Sources) -> Result<Option<Self>, ServerStartError> {
         Listener::bind(config)?.map(|listener| Self::start_on(config, listener, sources)).transpose()
     }
 
     /// Start serving on a bound address.
     ///
     /// # Errors
-    /// [`StartError`], if no thread can be started.
-    pub fn start_on(config: &Config, listener: Listener, sources: Sources) -> Result<Self, StartError> {
-        let failed = |source| StartError::Bind { address: config.http.clone(), source };
+    /// [`ServerStartError`], if no thread can be started.
+    pub fn start_on(config: &Config, listener: Listener, sources: Sources) -> Result<Self, ServerStartError> {
+        let failed = |source| ServerStartError::Bind { address: config.http.clone(), source };
         let Listener { listener, address } = listener;
         let Sources { board, notices, pulse, timings, counters, endpoints, restarts, shelf, questions } = sources;
         let (asks, asked) = bounded(ASKS);
@@ -339,16 +339,16 @@ pub fn waiting_bytes(config: &Config) -> usize {
     if config.http == "off" { 0 } else { WAITING_BYTES }
 }
 
-fn bind(address: &str, allow_remote: bool) -> Result<TcpListener, StartError> {
+fn bind(address: &str, allow_remote: bool) -> Result<TcpListener, ServerStartError> {
     let given = || address.to_owned();
-    let unresolved = |source| StartError::Unresolved { address: given(), source };
+    let unresolved = |source| ServerStartError::Unresolved { address: given(), source };
     let resolved: Vec<SocketAddr> = address.to_socket_addrs().map_err(unresolved)?.collect();
     if let Some(&remote) = resolved.iter().find(|a| !a.ip().is_loopback()).filter(|_| !allow_remote) {
-        return Err(StartError::Remote { address: given(), resolved: remote });
+        return Err(ServerStartError::Remote { address: given(), resolved: remote });
     }
     TcpListener::bind(&resolved[..]).map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => StartError::InUse { address: given(), source },
-        _ => StartError::Bind { address: given(), source },
+        io::ErrorKind::AddrInUse => ServerStartError::InUse { address: given(), source },
+        _ => ServerStartError::Bind { address: given(), source },
     })
 }
 

@@ -27,7 +27,7 @@ const SEAL: Seal = Seal { kind: b"criticd models \n", version: 1 };
 
 /// The models, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct KeptModels {
     models: VecDeque<(usize, Arc<Snapshot>)>,
     /// Whether there is a generation that the file does not have.
     new: bool,
@@ -37,7 +37,7 @@ pub(super) struct Kept {
     pub(super) what_if: Option<WhatIf>,
 }
 
-impl Kept {
+impl KeptModels {
     /// Keep the present model of a critic, in place of an older revision of the same generation.
     pub(super) fn note(&mut self, critic: usize, present: &Snapshot) {
         let known = self.models.iter().rposition(|(of, _)| *of == critic);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_last_model_of_each_generation_is_kept_in_bounded_memory() {
-        let mut kept = Kept::default();
+        let mut kept = KeptModels::default();
         let of = |m: usize, generation: u64, revision: u64| {
             let (dictionary, weights) = (DMatrix::zeros(m, 3), DMatrix::zeros(m, 2));
             Snapshot { generation, revision, dictionary, weights, ..model(1) }
@@ -164,7 +164,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         kept.write(directory.path(), false).unwrap();
         assert!(!kept.new);
-        let mut later = Kept::default();
+        let mut later = KeptModels::default();
         later.read(directory.path(), &[("other", 9), ("c", 18)]).unwrap();
         assert_eq!((later.generations(1), later.bytes()), (vec![4, 13, 14, 15, 16, 17], 6 * 8 * (10 * (3 + 2) + 6)));
         let (found, expected) = (later.get(1, 15).unwrap(), kept.get(0, 15).unwrap());
@@ -173,7 +173,7 @@ mod tests {
         let mut damaged = fs::read(&path).unwrap();
         damaged[100] ^= 1;
         fs::write(&path, damaged).unwrap();
-        let mut none = Kept::default();
+        let mut none = KeptModels::default();
         assert!(none.read(directory.path(), &[("c", 18)]).is_err() && none.models.is_empty());
 
         // Large models push older ones out, of any critic; a model that is too large alone is not kept.

@@ -49,14 +49,14 @@ pub(super) struct KeptPairs {
     pairs: Vec<Pair>,
     /// As [`Pairs`] has them.
     #[serde(default)]
-    verdicts: BTreeMap<u64, Verdict>,
+    verdicts: BTreeMap<u64, PairsVerdict>,
     #[serde(default)]
     apart: Vec<Pair>,
 }
 
 /// How some pairs compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Verdict {
+pub(super) struct PairsVerdict {
     /// Of them.
     pub(super) count: usize,
     /// Root mean square of return minus prediction.
@@ -70,7 +70,7 @@ pub(super) struct Verdict {
     pub(super) doubt: f64,
 }
 
-impl Verdict {
+impl PairsVerdict {
     /// Of these pairs, none of fewer than `least`.
     fn of<'a>(pairs: impl Iterator<Item = &'a Pair> + Clone, least: usize) -> Option<Self> {
         let count = pairs.clone().count();
@@ -103,8 +103,8 @@ impl Verdict {
 
 /// What a model is judged by.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Evidence {
-    pub(super) verdict: Verdict,
+pub(super) struct ModelEvidence {
+    pub(super) verdict: PairsVerdict,
     /// Mean standard deviation of a return, as the model states it.
     pub(super) scatter: f64,
     /// Standard deviation of the returns themselves.
@@ -125,7 +125,7 @@ pub(super) struct Pairs {
     /// The newest of those whose returns have hardly a reward in common: each says something of its own.
     apart: VecDeque<Pair>,
     /// By generation: how the newest pairs of its model compare.
-    pub(super) verdicts: BTreeMap<u64, Verdict>,
+    pub(super) verdicts: BTreeMap<u64, PairsVerdict>,
     /// Pairs added since the last news.
     fresh: usize,
 }
@@ -151,7 +151,7 @@ impl Pairs {
             self.pairs.extend(kept.pairs.iter().filter(is_known).take(PAIRS));
             self.apart.extend(kept.apart.iter().filter(is_known).take(LATEST));
             // Pairs of a version that compared returns which overlap have no doubt.
-            let sound = |(_, verdict): &(&u64, &Verdict)| verdict.doubt > 0.0 || verdict.error == 0.0;
+            let sound = |(_, verdict): &(&u64, &PairsVerdict)| verdict.doubt > 0.0 || verdict.error == 0.0;
             self.verdicts.extend(kept.verdicts.range(..=generation).filter(sound));
         }
     }
@@ -178,7 +178,7 @@ impl Pairs {
     pub(super) fn compare(&mut self, generation: u64) {
         let own = self.apart.iter().filter(|pair| pair.generation == generation);
         let known = self.verdicts.get(&generation).map_or(0, |verdict| verdict.count);
-        if let Some(verdict) = Verdict::of(own, OWN_MIN.max(known)) {
+        if let Some(verdict) = PairsVerdict::of(own, OWN_MIN.max(known)) {
             self.verdicts.insert(generation, verdict);
         }
         while self.verdicts.len() > GENERATIONS {
@@ -188,7 +188,7 @@ impl Pairs {
 
     /// The newest pairs apart of the model of this generation; the pairs of all models while it has too few. Where these are
     /// too few as well, their number.
-    pub(super) fn evidence(&self, generation: u64) -> Result<Evidence, usize> {
+    pub(super) fn evidence(&self, generation: u64) -> Result<ModelEvidence, usize> {
         let is_own = |pair: &&Pair| pair.generation == generation;
         let own = self.apart.iter().filter(is_own).count();
         let judged = self.apart.iter().filter(|pair| own < OWN_MIN || is_own(pair));
@@ -204,14 +204,16 @@ impl Pairs {
         let common = mean(&product);
         let chance = (mean(&|pair| (product(pair) - common).powi(2)) / count.max(1) as f64).sqrt();
         let useless = left >= spread && common > USELESS_REACH * chance;
-        Verdict::of(judged, OWN_MIN).map(|verdict| Evidence { verdict, scatter, spread, cut, useless }).ok_or(count)
+        PairsVerdict::of(judged, OWN_MIN)
+            .map(|verdict| ModelEvidence { verdict, scatter, spread, cut, useless })
+            .ok_or(count)
     }
 
     /// By generation: its number, how many of its newest pairs apart were compared, their error, bias and coverage, and whether it
-    /// has helped, as [`Verdict::beside`] says of it and the one before; null of the first.
+    /// has helped, as [`PairsVerdict::beside`] says of it and the one before; null of the first.
     fn generations(&self) -> Value {
         let mut before = None;
-        let written = |(generation, of): (&u64, &Verdict)| {
+        let written = |(generation, of): (&u64, &PairsVerdict)| {
             let helped = before.replace(*of).map(|before| of.beside(&before));
             json!([generation, of.count, number(of.error), number(of.bias), number(of.coverage), helped])
         };
@@ -236,7 +238,7 @@ impl Pairs {
     /// too few.
     pub(super) fn latest(&self) -> Option<[f64; 3]> {
         let newest = self.pairs.iter().rev().take(LATEST);
-        Verdict::of(newest, LATEST_MIN).map(|of| [of.error, of.bias, of.coverage])
+        PairsVerdict::of(newest, LATEST_MIN).map(|of| [of.error, of.bias, of.coverage])
     }
 
     fn summary(&self) -> Value {

@@ -56,7 +56,7 @@ pub(super) struct PathQuery {
 }
 
 /// A row of the answer, or some rows that follow each other.
-struct Place<'a> {
+struct PathPoint<'a> {
     /// Of its first row.
     offset: u64,
     /// Unix seconds; none where rows are counted.
@@ -71,7 +71,7 @@ struct Place<'a> {
 
 /// What is shown of a stream.
 struct Shown<'a> {
-    places: Vec<Place<'a>>,
+    places: Vec<PathPoint<'a>>,
     /// Rows that they stand for.
     rows: usize,
 }
@@ -127,7 +127,7 @@ pub(super) fn along(
     let found = Along::of(&stretches, (model, Ask::ALL), rewards, query.head)?;
     let list = |f: &dyn Fn(usize) -> f64| (0..places.len()).map(|k| number(f(k))).collect::<Vec<Value>>();
     let column = |values: &[f64]| values.iter().copied().map(number).collect::<Vec<Value>>();
-    let place = |of: &Place| axes.iter().map(|&axis| number(of.stretch.state[axis])).collect::<Vec<Value>>();
+    let place = |of: &PathPoint| axes.iter().map(|&axis| number(of.stretch.state[axis])).collect::<Vec<Value>>();
     let newest = places.last().and_then(|of| of.time).unwrap_or(0.0);
     let seconds = |k: usize| places[k].time.map_or(f64::NAN, |time| time - newest);
     Ok(json!({
@@ -288,7 +288,7 @@ fn of_rows<'a>(
     let shown = thinned(own.len(), (points, asked), |k| end(own[k]) > 0 || rows.starts_chain[own[k]]);
     let place = |k: usize| {
         let i = own[k];
-        Place {
+        PathPoint {
             offset: recent.offset(i),
             time: recent.time(recent.offset(i)),
             reward: rows.reward(i)[column],
@@ -331,7 +331,7 @@ fn of_stops<'a>(
         let stop = &stops[first + k];
         let followed = followed.as_ref().map(|list| list[first + k]);
         let [gathered, weight] = sum.map_or([f64::NAN; 2], |sum| stop.sums[sum]);
-        Place {
+        PathPoint {
             offset: stop.first,
             time: Some(stop.time),
             reward: stop.rewards[column] / f64::from(stop.rows),

@@ -26,7 +26,7 @@ const OWED: f64 = 1.0;
 
 /// A question of a page about the model.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Question {
+pub(super) enum ModelQuestion {
     /// A heat map or a curve.
     Map(View),
     /// The value along a trajectory.
@@ -45,7 +45,7 @@ pub(super) enum Question {
     Course(CourseQuery),
 }
 
-impl Question {
+impl ModelQuestion {
     /// The subject of a picture, if it is not the present model.
     pub(super) fn of(&self) -> Option<Of> {
         match self {
@@ -83,7 +83,7 @@ pub(super) enum Refusal {
 
 /// An answer that has been given.
 struct Answer {
-    question: Question,
+    question: ModelQuestion,
     /// The model, which this does not keep alive: its variance is large.
     snapshot: Weak<Snapshot>,
     generation: u64,
@@ -101,31 +101,31 @@ impl Answer {
         let same = std::ptr::eq(self.snapshot.as_ptr(), Arc::as_ptr(snapshot));
         let young = |most| self.generation == snapshot.generation && self.given.elapsed() < most;
         match &self.question {
-            Question::Map(_) | Question::Plan(_) | Question::Course(_) => same,
-            Question::Path(_) => same && self.end == end,
-            Question::Newest(_) => self.end == end,
-            Question::Errors(_) | Question::Heads(_) => young(ERRORS_AGE),
+            ModelQuestion::Map(_) | ModelQuestion::Plan(_) | ModelQuestion::Course(_) => same,
+            ModelQuestion::Path(_) => same && self.end == end,
+            ModelQuestion::Newest(_) => self.end == end,
+            ModelQuestion::Errors(_) | ModelQuestion::Heads(_) => young(ERRORS_AGE),
             // A young model learns much with every row.
-            Question::Relevance(_) => young(RELEVANCE_AGE) && 4 * snapshot.offset <= 5 * self.learned,
+            ModelQuestion::Relevance(_) => young(RELEVANCE_AGE) && 4 * snapshot.offset <= 5 * self.learned,
         }
     }
 }
 
 /// The last answers, oldest first.
-pub(super) struct Answers {
+pub(super) struct LastAnswers {
     given: VecDeque<Answer>,
     /// Seconds that answers may take, and when they were last counted.
     budget: f64,
     counted: Instant,
 }
 
-impl Default for Answers {
+impl Default for LastAnswers {
     fn default() -> Self {
         Self { given: VecDeque::new(), budget: SAVED, counted: Instant::now() }
     }
 }
 
-impl Answers {
+impl LastAnswers {
     /// The answer to a question about `snapshot` and rows up to offset `end`: a new one if time allows, else one that was given
     /// before.
     ///
@@ -133,10 +133,10 @@ impl Answers {
     /// [`Refusal::Busy`] if there is neither, and whatever `compute` refuses.
     pub(super) fn give(
         &mut self,
-        question: Question,
+        question: ModelQuestion,
         snapshot: &Arc<Snapshot>,
         end: u64,
-        compute: impl FnOnce(&Question) -> Result<Bytes, String>,
+        compute: impl FnOnce(&ModelQuestion) -> Result<Bytes, String>,
     ) -> Result<Bytes, Refusal> {
         let now = Instant::now();
         let passed = now.duration_since(std::mem::replace(&mut self.counted, now)).as_secs_f64();
@@ -180,9 +180,9 @@ mod tests {
 
     #[test]
     fn an_answer_is_given_again_and_keeps_no_model_alive() {
-        let mut answers = Answers::default();
+        let mut answers = LastAnswers::default();
         let mut ask = |snapshot: &Arc<Snapshot>, answer: &'static str| {
-            answers.give(Question::Map(View::default()), snapshot, 0, |_| Ok(Bytes::from(answer))).unwrap()
+            answers.give(ModelQuestion::Map(View::default()), snapshot, 0, |_| Ok(Bytes::from(answer))).unwrap()
         };
         let (first, second) = (Arc::new(model(3)), Arc::new(model(3)));
         assert_eq!((ask(&first, "a"), ask(&first, "b")), ("a".into(), "a".into()));
@@ -194,11 +194,11 @@ mod tests {
 
     #[test]
     fn shares_are_computed_anew_once_a_model_has_learned_a_quarter_more() {
-        let mut answers = Answers::default();
+        let mut answers = LastAnswers::default();
         let of = |offset| Arc::new(Snapshot { offset, ..model(3) });
         let mut ask = |snapshot: &Arc<Snapshot>, answer: &'static str| {
             answers
-                .give(Question::Relevance(RelevanceQuery::default()), snapshot, 0, |_| Ok(Bytes::from(answer)))
+                .give(ModelQuestion::Relevance(RelevanceQuery::default()), snapshot, 0, |_| Ok(Bytes::from(answer)))
                 .unwrap()
         };
         assert_eq!((ask(&of(100), "a"), ask(&of(125), "b"), ask(&of(126), "c")), ("a".into(), "a".into(), "c".into()));
@@ -206,9 +206,9 @@ mod tests {
 
     #[test]
     fn a_question_that_makes_no_sense_is_charged_as_well() {
-        let (mut answers, snapshot) = (Answers::default(), Arc::new(model(3)));
+        let (mut answers, snapshot) = (LastAnswers::default(), Arc::new(model(3)));
         let saved = answers.budget;
-        let refused = answers.give(Question::Map(View::default()), &snapshot, 0, |_| {
+        let refused = answers.give(ModelQuestion::Map(View::default()), &snapshot, 0, |_| {
             let before = telemetry::used();
             while telemetry::used() == before {
                 std::hint::black_box(0);

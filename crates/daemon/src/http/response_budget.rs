@@ -30,23 +30,23 @@ pub(super) fn busy(what: &str) -> Response {
 
 /// Long answers that wait now.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Waiting(Arc<AtomicUsize>);
+pub(super) struct WaitingAnswers(Arc<AtomicUsize>);
 
-impl Waiting {
+impl WaitingAnswers {
     /// Nothing yet, of what will be counted here.
-    pub(super) fn begin(&self) -> Counted {
-        Counted { all: self.clone(), bytes: 0 }
+    pub(super) fn begin(&self) -> CountedAnswer {
+        CountedAnswer { all: self.clone(), bytes: 0 }
     }
 }
 
 /// What counts among what waits, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Counted {
-    all: Waiting,
+pub(super) struct CountedAnswer {
+    all: WaitingAnswers,
     bytes: usize,
 }
 
-impl Counted {
+impl CountedAnswer {
     /// Let it be `bytes`, if there is room for them; nothing is counted else.
     pub(super) fn set(&mut self, bytes: usize) -> bool {
         let others = self.all.0.fetch_sub(self.bytes, Ordering::Relaxed) - self.bytes;
@@ -58,30 +58,30 @@ impl Counted {
 
     /// These bytes, which count until they have been taken.
     pub(super) fn of(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Answer { bytes, _counted: self })
+        Bytes::from_owner(BudgetedAnswer { bytes, _counted: self })
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedAnswer {
     fn drop(&mut self) {
         self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 /// An answer that counts until it has been taken.
-struct Answer {
+struct BudgetedAnswer {
     bytes: Bytes,
-    _counted: Counted,
+    _counted: CountedAnswer,
 }
 
-impl AsRef<[u8]> for Answer {
+impl AsRef<[u8]> for BudgetedAnswer {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 /// Count an answer, or answer that there is no room for it.
-pub(super) async fn count(State(waiting): State<Waiting>, request: Request, next: Next) -> Response {
+pub(super) async fn count(State(waiting): State<WaitingAnswers>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     // Events that go on and on have no length. They count for themselves.
     let Some(length) = response.body().size_hint().exact() else { return response };
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn long_answers_have_room_until_others_take_it() {
-        let all = Waiting::default();
+        let all = WaitingAnswers::default();
         let (mut one, mut other) = (all.begin(), all.begin());
         assert!(one.set(BYTES_MAX + 1), "one may be longer than all may be");
         assert!(!other.set(SHORT_BYTES + 1) && other.set(SHORT_BYTES), "a short one has its place");

@@ -4,8 +4,8 @@ use super::connection_slots::{Places, Spare};
 use super::guard::{Guard, Local, protect};
 use super::metrics::Metrics;
 use super::page;
-use super::query_budget::{Question, Refusal};
-use super::response_budget::{HEAD_BYTES, Waiting, busy, count};
+use super::query_budget::{ModelQuestion, Refusal};
+use super::response_budget::{HEAD_BYTES, WaitingAnswers, busy, count};
 use super::trust::parts_of_read_only;
 use super::watcher::{Ask, Frame};
 use crate::access::{Access, Right};
@@ -190,24 +190,24 @@ pub(super) struct Routers {
 /// The routes of `site`.
 pub(super) fn routers(site: Site) -> Routers {
     let guard = site.guard.clone();
-    let waiting = Waiting::default();
-    let shared = Arc::new(Shared { site, pages: Arc::new(Semaphore::new(PAGES)), waiting: waiting.clone() });
+    let waiting = WaitingAnswers::default();
+    let shared = Arc::new(ServerShared { site, pages: Arc::new(Semaphore::new(PAGES)), waiting: waiting.clone() });
     let health =
         Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).route("/readyz", get(readyz));
     // Pages that take nothing do not keep out who asks for metrics.
-    let health = health.layer(from_fn_with_state(Waiting::default(), count));
+    let health = health.layer(from_fn_with_state(WaitingAnswers::default(), count));
     let all = Router::new()
         .route("/api/status", get(status))
         .route("/api/history", get(history))
         .route("/api/events", get(events))
-        .route("/api/map", drawn(Question::Map, BYTES))
-        .route("/api/path", drawn(Question::Path, JSON))
-        .route("/api/errors", drawn(Question::Errors, JSON))
-        .route("/api/heads", drawn(Question::Heads, JSON))
-        .route("/api/newest", drawn(Question::Newest, JSON))
-        .route("/api/relevance", drawn(Question::Relevance, JSON))
-        .route("/api/plan", drawn(Question::Plan, JSON))
-        .route("/api/rollout", drawn(Question::Course, JSON))
+        .route("/api/map", drawn(ModelQuestion::Map, BYTES))
+        .route("/api/path", drawn(ModelQuestion::Path, JSON))
+        .route("/api/errors", drawn(ModelQuestion::Errors, JSON))
+        .route("/api/heads", drawn(ModelQuestion::Heads, JSON))
+        .route("/api/newest", drawn(ModelQuestion::Newest, JSON))
+        .route("/api/relevance", drawn(ModelQuestion::Relevance, JSON))
+        .route("/api/plan", drawn(ModelQuestion::Plan, JSON))
+        .route("/api/rollout", drawn(ModelQuestion::Course, JSON))
         .layer(from_fn_with_state(waiting, count))
         .merge(health.clone())
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n") });
@@ -216,19 +216,19 @@ pub(super) fn routers(site: Site) -> Routers {
         all.route(path, get(move || std::future::ready(([(header::CONTENT_TYPE, kind)], text.clone()))))
     });
     let health = health.fallback(|| async { busy("too many connections are open; close some") });
-    let finish = |router: Router<Arc<Shared>>| {
+    let finish = |router: Router<Arc<ServerShared>>| {
         router.with_state(Arc::clone(&shared)).layer(from_fn(protect)).layer(Extension(guard.clone()))
     };
     Routers { all: finish(all), health: finish(health) }
 }
 
-struct Shared {
+struct ServerShared {
     site: Site,
     pages: Arc<Semaphore>,
-    waiting: Waiting,
+    waiting: WaitingAnswers,
 }
 
-type Here = State<Arc<Shared>>;
+type Here = State<Arc<ServerShared>>;
 
 fn in_json(text: String) -> Response {
     ([(header::CONTENT_TYPE, JSON)], text).into_response()
@@ -243,7 +243,7 @@ async fn status(State(shared): Here) -> Response {
 }
 
 /// Ask the watcher; none if it has too much to do or has ended.
-async fn ask<T>(shared: &Shared, question: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Option<T> {
+async fn ask<T>(shared: &ServerShared, question: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Option<T> {
     let (reply, answer) = oneshot::channel();
     shared.site.asks.try_send(question(reply)).ok()?;
     answer.await.ok()
@@ -300,13 +300,18 @@ type Asked<Q> = Result<Query<Q>, axum::extract::rejection::QueryRejection>;
 
 /// The route of questions about the model; answers are of content type `kind`.
 fn drawn<Q: DeserializeOwned + Send + 'static>(
-    question: fn(Q) -> Question,
+    question: fn(Q) -> ModelQuestion,
     kind: &'static str,
-) -> MethodRouter<Arc<Shared>> {
+) -> MethodRouter<Arc<ServerShared>> {
     get(move |shared: Here, query: Asked<Q>| draw(shared, query, question, kind))
 }
 
-async fn draw<Q>(State(shared): Here, query: Asked<Q>, question: fn(Q) -> Question, kind: &'static str) -> Response {
+async fn draw<Q>(
+    State(shared): Here,
+    query: Asked<Q>,
+    question: fn(Q) -> ModelQuestion,
+    kind: &'static str,
+) -> Response {
     let invalid = |why: String| (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response();
     let query = match query {
         Ok(Query(query)) => query,

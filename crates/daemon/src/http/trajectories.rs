@@ -30,7 +30,7 @@ const SUMS: usize = 16;
 
 /// Rows of a stream that follow each other.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Stop {
+pub(super) struct TrajectoryRows {
     /// Offsets of its first row and of its last one.
     pub(super) first: u64,
     pub(super) last: u64,
@@ -50,7 +50,7 @@ pub(super) struct Stop {
     pub(super) truncated: bool,
 }
 
-impl Stop {
+impl TrajectoryRows {
     fn ends(&self) -> bool {
         self.terminated || self.truncated
     }
@@ -67,7 +67,7 @@ impl Stop {
     }
 
     /// Go on with row i, without memory of its own.
-    fn extend(&mut self, rows: &Rows, i: usize, offset: u64, kinds: &[Kind]) {
+    fn extend(&mut self, rows: &Rows, i: usize, offset: u64, kinds: &[ReturnKind]) {
         self.last = offset;
         self.next.copy_from_slice(rows.next_state(i));
         self.rows += 1;
@@ -82,12 +82,12 @@ impl Stop {
 
 /// What a return is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Kind {
+struct ReturnKind {
     discount: f64,
     column: usize,
 }
 
-impl Kind {
+impl ReturnKind {
     /// Reward of row i, and weight of what follows it.
     fn of(self, rows: &Rows, i: usize) -> [f64; 2] {
         [rows.reward(i)[self.column], weight(rows, i, self.discount)]
@@ -100,7 +100,7 @@ pub(super) struct Tail {
     /// None until a list of streams has named it.
     pub(super) name: Option<String>,
     /// Oldest first.
-    pub(super) stops: VecDeque<Stop>,
+    pub(super) stops: VecDeque<TrajectoryRows>,
     /// Rows of a stop.
     every: u32,
     /// Unix seconds of its last row, about.
@@ -114,14 +114,14 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    fn add(&mut self, rows: &Rows, i: usize, (offset, time): (u64, f64), kinds: &[Kind]) {
-        let starts = rows.starts_chain[i] || self.broken || self.stops.back().is_none_or(Stop::ends);
+    fn add(&mut self, rows: &Rows, i: usize, (offset, time): (u64, f64), kinds: &[ReturnKind]) {
+        let starts = rows.starts_chain[i] || self.broken || self.stops.back().is_none_or(TrajectoryRows::ends);
         self.broken = false;
         if let Some(last) = self.stops.back_mut().filter(|last| !starts && last.rows < self.every) {
             last.extend(rows, i, offset, kinds);
             return;
         }
-        self.stops.push_back(Stop {
+        self.stops.push_back(TrajectoryRows {
             first: offset,
             last: offset,
             time,
@@ -199,7 +199,7 @@ impl Tail {
 /// The tails of all streams.
 #[derive(Debug, Default)]
 pub(super) struct Tails {
-    kinds: Vec<Kind>,
+    kinds: Vec<ReturnKind>,
     /// By the number of the stream.
     by_stream: HashMap<u32, Tail>,
     /// Numbers of a state; 0 before the first row.
@@ -211,10 +211,10 @@ pub(super) struct Tails {
 impl Tails {
     /// No rows yet; returns will be of these critics.
     pub(super) fn new(critics: &[Rewards]) -> Self {
-        let mut kinds: Vec<Kind> = Vec::new();
+        let mut kinds: Vec<ReturnKind> = Vec::new();
         for rewards in critics {
             for &column in &rewards.columns {
-                let kind = Kind { discount: rewards.discount, column };
+                let kind = ReturnKind { discount: rewards.discount, column };
                 if kinds.len() < SUMS && !kinds.contains(&kind) {
                     kinds.push(kind);
                 }
@@ -225,7 +225,7 @@ impl Tails {
 
     /// Number of the pair of this discount and reward column, if its returns are followed.
     pub(super) fn sum(&self, discount: f64, column: usize) -> Option<usize> {
-        self.kinds.iter().position(|kind| *kind == Kind { discount, column })
+        self.kinds.iter().position(|kind| *kind == ReturnKind { discount, column })
     }
 
     /// Take in the rows of `window` from offset `from` on, which have come by the Unix time `now`. Nothing says when the rows
@@ -261,8 +261,8 @@ impl Tails {
                 tail.name = Some(name.clone());
             }
         }
-        let each =
-            size_of::<Stop>() + size_of::<f64>() * (2 * self.dim + window.rewards_per_row() + 2 * self.kinds.len());
+        let each = size_of::<TrajectoryRows>()
+            + size_of::<f64>() * (2 * self.dim + window.rewards_per_row() + 2 * self.kinds.len());
         let most = (BYTES / each / self.by_stream.len().max(1)).clamp(STOPS_MIN, STOPS);
         self.by_stream.values_mut().for_each(|tail| tail.thin(most, now));
         since

@@ -11,7 +11,7 @@
 //! Page and `criticd status` show what is found here, so that they cannot disagree.
 
 use super::calibration::CUT;
-use super::pairs::Evidence;
+use super::pairs::ModelEvidence;
 use super::refused::Cause;
 use crate::wire::Status;
 use crate::wire::status::{CriticStatus, RemovalStatus, TrustReason, TrustStatus};
@@ -40,7 +40,7 @@ const NO_ROWS_S: f64 = 600.0;
 /// The returns that came, as far as they say something of the model in use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Came {
-    Enough(Evidence),
+    Enough(ModelEvidence),
     /// Too few: their number.
     TooFew(usize),
     /// They are not compared: a critic has too many rewards.
@@ -49,7 +49,7 @@ pub(super) enum Came {
 
 /// What a judgement is made from.
 #[derive(Debug)]
-pub(super) struct Case<'a> {
+pub(super) struct TrustCase<'a> {
     pub(super) status: &'a Status,
     pub(super) critic: &'a CriticStatus,
     /// Number of the reward among the critic's.
@@ -69,7 +69,7 @@ pub(super) struct Case<'a> {
     pub(super) last_row: Option<f64>,
 }
 
-impl Case<'_> {
+impl TrustCase<'_> {
     /// Level, sentence and reasons.
     pub(super) fn judge(&self) -> TrustStatus {
         let mut reasons = self.of_daemon();
@@ -92,7 +92,7 @@ impl Case<'_> {
         reasons.extend(evidence.iter().flat_map(|evidence| self.of_returns(evidence)));
         let mut words = vec![match (&never, evidence, self.came) {
             (Some(why), ..) => format!("Not verified: {why}"),
-            (_, Some(Evidence { verdict, cut, .. }), _) => format!(
+            (_, Some(ModelEvidence { verdict, cut, .. }), _) => format!(
                 "Returns{} were predicted to within {} (rms); {:.0} % of them fell in their 90 % interval{}",
                 self.named(),
                 self.in_unit(verdict.error),
@@ -138,7 +138,7 @@ impl Case<'_> {
             _ => ("■", "Do not believe the values"),
         };
         let found = match self.came {
-            Came::Enough(Evidence { verdict, .. }) if self.never().is_none() => Some(verdict),
+            Came::Enough(ModelEvidence { verdict, .. }) if self.never().is_none() => Some(verdict),
             _ => None,
         };
         TrustStatus {
@@ -202,7 +202,7 @@ impl Case<'_> {
     }
 
     /// Whether the returns contradict the model: the error that few pairs make by chance is allowed for.
-    fn of_returns(&self, Evidence { verdict, scatter, spread, useless, .. }: &Evidence) -> Vec<TrustReason> {
+    fn of_returns(&self, ModelEvidence { verdict, scatter, spread, useless, .. }: &ModelEvidence) -> Vec<TrustReason> {
         let mut out = Vec::new();
         let n = verdict.count as f64;
         let reach = COVERAGE_REACH * (COVERAGE * (1.0 - COVERAGE) / n).sqrt();
@@ -471,7 +471,7 @@ fn lasting(seconds: f64) -> String {
 mod tests {
     use super::super::calibration::Calibration;
     use super::super::calibration::tests::model;
-    use super::super::pairs::Verdict;
+    use super::super::pairs::PairsVerdict;
     use super::super::row_buffer::tests::{Row, push};
     use super::*;
     use crate::learner::Settings;
@@ -482,25 +482,37 @@ mod tests {
     use serde_json::json;
 
     fn evidence(count: usize, error: f64, bias: f64, coverage: f64) -> Came {
-        let verdict = Verdict { count, error, bias, coverage, ..Verdict::default() };
-        Came::Enough(Evidence { verdict, scatter: 0.4, spread: 2.0, cut: 0, useless: false })
+        let verdict = PairsVerdict { count, error, bias, coverage, ..PairsVerdict::default() };
+        Came::Enough(ModelEvidence { verdict, scatter: 0.4, spread: 2.0, cut: 0, useless: false })
     }
 
     /// Returns that tell against the values as such, by so large an error.
     fn useless(error: f64) -> Came {
         let Came::Enough(found) = evidence(100, error, 0.0, 0.91) else { unreachable!("evidence is enough") };
-        Came::Enough(Evidence { useless: true, ..found })
+        Came::Enough(ModelEvidence { useless: true, ..found })
     }
 
-    fn case<'a>(status: &'a Status, critic: &'a CriticStatus, came: Came) -> Case<'a> {
+    fn case<'a>(status: &'a Status, critic: &'a CriticStatus, came: Came) -> TrustCase<'a> {
         let (refused, cause, alarm) = (0, None, None);
         let (drifted, adopted, last_row) = (None, None, Some(status.time));
-        Case { status, critic, reward: 0, came, cut_after: None, refused, cause, alarm, drifted, adopted, last_row }
+        TrustCase {
+            status,
+            critic,
+            reward: 0,
+            came,
+            cut_after: None,
+            refused,
+            cause,
+            alarm,
+            drifted,
+            adopted,
+            last_row,
+        }
     }
 
     /// The level, the sentence, and the reasons one after the other.
     fn found(status: &Status, critic: &CriticStatus, came: Came, refused: u64) -> (String, String, String) {
-        let case = Case { refused, ..case(status, critic, came) };
+        let case = TrustCase { refused, ..case(status, critic, came) };
         let TrustStatus { level, sentence, reasons, .. } = case.judge();
         let reasons: Vec<String> = reasons.into_iter().map(|reason| reason.text).collect();
         (level, sentence, reasons.join("; "))
@@ -604,7 +616,7 @@ mod tests {
         let judge = |alarm: &Value| {
             let alarm = alarm.as_object();
             let (status, critic) = (&status(), &critic());
-            Case { alarm, drifted: Some(9000.0), ..case(status, critic, good) }.judge()
+            TrustCase { alarm, drifted: Some(9000.0), ..case(status, critic, good) }.judge()
         };
         let reason = judge(&alarm).reasons.remove(0);
         assert_eq!(
@@ -627,7 +639,7 @@ mod tests {
         let critic = critic();
         let judge = |cause: &Cause| {
             let case = case(&status, &critic, evidence(100, 0.4, 0.0, 0.91));
-            let reason = Case { refused: 2, cause: Some(cause), ..case }.judge().reasons.remove(0);
+            let reason = TrustCase { refused: 2, cause: Some(cause), ..case }.judge().reasons.remove(0);
             (reason.text, reason.remedy)
         };
         let mut cause = Cause { code: "fenced".into(), streams: vec!["arm".into()], ..Cause::default() };
@@ -647,8 +659,8 @@ mod tests {
     fn intervals_that_are_wider_than_needed_are_a_reason_for_care() {
         let (status, critic) = (status(), critic());
         let of = |scatter: f64, spread: f64| {
-            let verdict = Verdict { count: 100, error: 0.4, coverage: 1.0, ..Verdict::default() };
-            found(&status, &critic, Came::Enough(Evidence { verdict, scatter, spread, cut: 0, useless: false }), 0)
+            let verdict = PairsVerdict { count: 100, error: 0.4, coverage: 1.0, ..PairsVerdict::default() };
+            found(&status, &critic, Came::Enough(ModelEvidence { verdict, scatter, spread, cut: 0, useless: false }), 0)
         };
         let (level, _, reasons) = of(1.0, 2.0);
         assert_eq!(level, "warn");
@@ -667,11 +679,11 @@ mod tests {
     fn returns_that_were_cut_are_told_and_so_is_that_none_can_be_known() {
         let (status, critic) = (status(), CriticStatus { discount: 0.99, ..critic() });
         let of = |cut: usize| {
-            let verdict = Verdict { count: 60, error: 0.4, coverage: 0.9, ..Verdict::default() };
+            let verdict = PairsVerdict { count: 60, error: 0.4, coverage: 0.9, ..PairsVerdict::default() };
             found(
                 &status,
                 &critic,
-                Came::Enough(Evidence { verdict, scatter: 0.4, spread: 2.0, cut, useless: false }),
+                Came::Enough(ModelEvidence { verdict, scatter: 0.4, spread: 2.0, cut, useless: false }),
                 0,
             )
             .1
@@ -682,7 +694,7 @@ mod tests {
         let of = |cut_after, discount: f64| {
             let critic = CriticStatus { discount, ..critic.clone() };
             let TrustStatus { level, sentence, .. } =
-                Case { cut_after, ..case(&status, &critic, Came::TooFew(3)) }.judge();
+                TrustCase { cut_after, ..case(&status, &critic, Came::TooFew(3)) }.judge();
             (level, sentence)
         };
         let (level, sentence) = of(Some(50), 0.99);
@@ -698,7 +710,7 @@ mod tests {
         let (status, critic) = (status(), critic());
         let quiet = |model: ModelStatus, adopted, drifted, last_row| {
             let critic = CriticStatus { model: Some(model), ..critic.clone() };
-            Case { adopted, drifted, last_row, ..case(&status, &critic, Came::TooFew(0)) }.quiet()
+            TrustCase { adopted, drifted, last_row, ..case(&status, &critic, Came::TooFew(0)) }.quiet()
         };
         assert_eq!(quiet(ModelStatus::default(), None, None, Some(9990.0)), "drift is not watched yet");
         assert_eq!(quiet(watched(), None, None, None), "no rows have come for 2 h", "since the start");
@@ -708,7 +720,7 @@ mod tests {
         let (started, with_model) =
             (Status { uptime_s: 20.0, ..status.clone() }, CriticStatus { model: Some(watched()), ..critic.clone() });
         for adopted in [None, Some(9000.0)] {
-            let case = Case { adopted, last_row: Some(9990.0), ..case(&started, &with_model, Came::TooFew(0)) };
+            let case = TrustCase { adopted, last_row: Some(9990.0), ..case(&started, &with_model, Came::TooFew(0)) };
             assert_eq!(case.quiet(), "nothing has drifted since the start");
         }
         assert_eq!(quiet(watched(), Some(9700.0), Some(9000.0), Some(9990.0)), "nothing has drifted in the last 5 min");
@@ -801,7 +813,8 @@ mod tests {
         let (status, critic, came) = (status(), critic(), evidence(100, 0.4, 0.0, 0.91));
         let mut of = Planted { status, critic, came, refused: 0, alarm: Value::Null };
         plant(&mut of);
-        let case = Case { alarm: of.alarm.as_object(), refused: of.refused, ..case(&of.status, &of.critic, of.came) };
+        let case =
+            TrustCase { alarm: of.alarm.as_object(), refused: of.refused, ..case(&of.status, &of.critic, of.came) };
         let TrustStatus { title, sentence, reasons, .. } = case.judge();
         let all = format!("{title}. {sentence}");
         reasons.into_iter().fold(all, |all, TrustReason { text, remedy, .. }| format!("{all} {text}. {remedy}"))
@@ -897,7 +910,7 @@ mod tests {
         let status = status();
         let judge = |critic: &CriticStatus, reward, error| {
             let came = evidence(100, error, 0.9 * error, 0.91);
-            Case { reward, ..case(&status, critic, came) }.judge()
+            TrustCase { reward, ..case(&status, critic, came) }.judge()
         };
         assert!(judge(&critic, 1, 4.0).sentence.starts_with("Returns of reward 1 were predicted to within 4 (rms);"));
         let named = CriticStatus { reward_names: vec!["energy [J]".into(), "comfort".into()], ..critic };

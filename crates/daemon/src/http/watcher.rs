@@ -7,18 +7,18 @@ use super::event_log::{Marks, concerns};
 use super::head_list::heads;
 use super::looking_back::LookingBack;
 use super::map::Of;
-use super::model_archive::Kept;
+use super::model_archive::KeptModels;
 use super::page_delta::{News, apart, brief};
 use super::path::along;
 use super::persistence::{Past, PastFile, Shelf};
-use super::query_budget::{Answers, Question, Refusal};
+use super::query_budget::{LastAnswers, ModelQuestion, Refusal};
 use super::refused::REFUSED_S;
 use super::relevance::{RelevanceQuery, relevance};
 use super::row_buffer::Recent;
 use super::state_sample::Visited;
 use super::stream_positions::newest;
 use super::time_series::{History, number};
-use super::trust::{Came, Case, split};
+use super::trust::{Came, TrustCase, split};
 use super::truth::Told;
 use super::what_if::{PageQuestion, WhatIf, WhatIfFound};
 use super::what_if_query::{Asking, CourseQuery, Followers, PlanQuery};
@@ -78,7 +78,7 @@ pub(super) enum Ask {
     /// All that a page needs to begin with, the past of the critic of this name, by default the first: a JSON document.
     History(Option<String>, oneshot::Sender<String>),
     /// Something that takes the model.
-    Draw(Question, oneshot::Sender<Result<Bytes, Refusal>>),
+    Draw(ModelQuestion, oneshot::Sender<Result<Bytes, Refusal>>),
 }
 
 /// The thread's state.
@@ -100,9 +100,9 @@ pub(super) struct Watcher {
     episodes: Episodes,
     /// Of each critic.
     rewards: Vec<Rewards>,
-    kept: Kept,
+    kept: KeptModels,
     told: Arc<Told>,
-    answers: Answers,
+    answers: LastAnswers,
     /// None where nothing outlives the daemon.
     past: Option<PastFile>,
     /// What the last frame said of each critic to pages that show another one.
@@ -159,9 +159,9 @@ impl Watcher {
             recent: Recent::new(&rewards),
             episodes: Episodes::default(),
             rewards,
-            kept: Kept::default(),
+            kept: KeptModels::default(),
             told: Arc::default(),
-            answers: Answers::default(),
+            answers: LastAnswers::default(),
             past: None,
             briefs: Vec::new(),
         }
@@ -353,7 +353,7 @@ impl Watcher {
         }
         let question = RelevanceQuery { critic: Some(self.names[index].clone()), head: 0 };
         // Where answers have taken too much time it is asked for again.
-        let Ok(answer) = self.draw(Question::Relevance(question)) else { return };
+        let Ok(answer) = self.draw(ModelQuestion::Relevance(question)) else { return };
         let Ok(answer) = serde_json::from_slice::<Value>(&answer) else { return };
         let shares = answer["shares"].as_array().into_iter().flatten().take(model.state_dim()).map(Value::as_f64);
         if answer["states"] != 0 {
@@ -380,7 +380,8 @@ impl Watcher {
         let alarm = self.marks.alarm(name);
         let (cause, cut_after) = (cause.as_ref(), self.calibrations[index].cut_after());
         let judge = |(reward, came)| {
-            Case { status, critic, reward, came, cut_after, refused, cause, alarm, drifted, adopted, last_row }.judge()
+            TrustCase { status, critic, reward, came, cut_after, refused, cause, alarm, drifted, adopted, last_row }
+                .judge()
         };
         (0..self.rewards[index].columns.len()).zip(came).map(judge).collect()
     }
@@ -457,16 +458,16 @@ impl Watcher {
     }
 
     /// The answer to a question, of the newest model as far as time allows.
-    fn draw(&mut self, question: Question) -> Result<Bytes, Refusal> {
+    fn draw(&mut self, question: ModelQuestion) -> Result<Bytes, Refusal> {
         let index = self.board.critic(question.critic()).map_err(|e| Refusal::Invalid(e.message))?;
         match &question {
-            Question::Plan(query) => return Ok(self.planned(index, query)?.document.to_string().into()),
-            Question::Course(query) => return self.course(index, query),
+            ModelQuestion::Plan(query) => return Ok(self.planned(index, query)?.document.to_string().into()),
+            ModelQuestion::Course(query) => return self.course(index, query),
             _ => {}
         }
         let (snapshot, model) = self.model(index, &question)?;
         let mut answers = std::mem::take(&mut self.answers);
-        let compute = |question: &Question| {
+        let compute = |question: &ModelQuestion| {
             let model = model.unwrap_or_else(|| Arc::new(Evaluator::new(Arc::clone(&snapshot))));
             self.compute(question, &model, &self.rewards[index])
         };
@@ -499,9 +500,13 @@ impl Watcher {
 
     /// The model that a question is about: an earlier one where it names a generation that is not the present one. That one
     /// comes without its evaluator, which takes time to make.
-    fn model(&mut self, index: usize, question: &Question) -> Result<(Arc<Snapshot>, Option<Arc<Evaluator>>), Refusal> {
+    fn model(
+        &mut self,
+        index: usize,
+        question: &ModelQuestion,
+    ) -> Result<(Arc<Snapshot>, Option<Arc<Evaluator>>), Refusal> {
         let present = self.board.evaluator(index).ok_or(Refusal::NotReady)?;
-        if present.snapshot().actions.is_some() && matches!(question, Question::Heads(_)) {
+        if present.snapshot().actions.is_some() && matches!(question, ModelQuestion::Heads(_)) {
             return Err(Refusal::Invalid("this critic learns values of actions, and has no heads".to_owned()));
         }
         match question.of() {
@@ -523,12 +528,12 @@ impl Watcher {
         }
     }
 
-    fn compute(&self, question: &Question, model: &Evaluator, rewards: &Rewards) -> Result<Bytes, String> {
+    fn compute(&self, question: &ModelQuestion, model: &Evaluator, rewards: &Rewards) -> Result<Bytes, String> {
         let snapshot = model.snapshot();
         let dim = snapshot.state_dim();
         let visited = || self.visited.of_dim(dim);
         match question {
-            Question::Map(view) => {
+            ModelQuestion::Map(view) => {
                 if let Some(Of::Head(name)) = &view.of {
                     let alone = alone(snapshot, name)?;
                     let grid = view.grid(dim, 1)?;
@@ -541,12 +546,14 @@ impl Watcher {
                 }
                 grid.draw(model, &visited()).map(Bytes::from).map_err(|e| e.to_string())
             }
-            Question::Path(query) => along(query, &self.recent, model, rewards).map(Bytes::from),
-            Question::Errors(view) => errors(view, &self.recent, model, rewards).map(Bytes::from),
-            Question::Heads(query) => heads(query, &visited(), model).map(Bytes::from),
-            Question::Newest(query) => newest(query, &self.recent, dim).map(Bytes::from),
-            Question::Relevance(query) => relevance(query, &visited(), &self.recent, model).map(Bytes::from),
-            Question::Plan(_) | Question::Course(_) => Err("a question to a model of the transition".to_owned()),
+            ModelQuestion::Path(query) => along(query, &self.recent, model, rewards).map(Bytes::from),
+            ModelQuestion::Errors(view) => errors(view, &self.recent, model, rewards).map(Bytes::from),
+            ModelQuestion::Heads(query) => heads(query, &visited(), model).map(Bytes::from),
+            ModelQuestion::Newest(query) => newest(query, &self.recent, dim).map(Bytes::from),
+            ModelQuestion::Relevance(query) => relevance(query, &visited(), &self.recent, model).map(Bytes::from),
+            ModelQuestion::Plan(_) | ModelQuestion::Course(_) => {
+                Err("a question to a model of the transition".to_owned())
+            }
         }
     }
 }

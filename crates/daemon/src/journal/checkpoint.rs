@@ -344,7 +344,7 @@ impl Checkpoints for Directory {
 mod tests {
     use super::*;
     use crate::learner::heads::{Cumulant, Expression, Head, Rate};
-    use crate::learner::math::columns::Given;
+    use crate::learner::math::columns::GivenFunction;
     use crate::learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
     use crate::learner::model::Model;
     use crate::learner::refit::{self, RefitTrigger};
@@ -436,7 +436,7 @@ mod tests {
     }
 
     /// A critic whose kernel has this column along its only variable.
-    fn beside(line: fn(usize) -> Given) -> Learner {
+    fn beside(line: fn(usize) -> GivenFunction) -> Learner {
         let settings = Settings::default();
         let kernel = Kernel::gaussian(1.0, 1.0, Metric::Ard(vec![1.0])).with_linear_columns(1, 1.0, line);
         let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 };
@@ -480,8 +480,8 @@ mod tests {
             (6, Checkpoint { learners: vec![heads(Cumulant::Expression(square))], ..empty(3) }),
             (6, Checkpoint { learners: vec![selected(false)], ..empty(3) }),
             (7, Checkpoint { removals, ..empty(3) }),
-            (1, Checkpoint { learners: vec![beside(Given::Linear)], ..empty(3) }),
-            (8, Checkpoint { learners: vec![beside(Given::Bounded)], ..empty(3) }),
+            (1, Checkpoint { learners: vec![beside(GivenFunction::Linear)], ..empty(3) }),
+            (8, Checkpoint { learners: vec![beside(GivenFunction::Bounded)], ..empty(3) }),
             (8, Checkpoint { learners: vec![selected(true)], ..empty(3) }),
         ];
         for (version, checkpoint) in each {

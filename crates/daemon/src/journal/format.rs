@@ -4,7 +4,7 @@
 use crate::learner::heads::Head;
 use crate::learner::model::Model;
 use crate::learner::{Learner, Settings};
-use crate::math::columns::Given;
+use crate::math::columns::GivenFunction;
 
 /// Newest version of the format of groups and checkpoints. Older ones are read, newer ones refused. What is written has the oldest
 /// one that can say what is in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic
@@ -36,7 +36,7 @@ pub(super) fn of_settings<'a>(critics: impl IntoIterator<Item = &'a Settings>) -
 
 /// Whether version 8 and later alone know its columns.
 fn has_bounded_columns(model: &Model) -> bool {
-    model.dictionary().kernel().columns.iter().any(|column| matches!(column.function, Given::Bounded(_)))
+    model.dictionary().kernel().columns.iter().any(|column| matches!(column.function, GivenFunction::Bounded(_)))
 }
 
 /// Of models.

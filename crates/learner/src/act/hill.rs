@@ -1,6 +1,6 @@
 //! The highest point of a weighted sum of kernel values over the actions of a box, docs/mathematics.md (A7).
 
-use crate::math::columns::Column;
+use crate::math::columns::GivenColumn;
 use crate::math::dense::{ViewMut, dot};
 use crate::math::kernel::{Kernel, Points, Profile};
 use crate::snapshot::{Inputs, Snapshot};
@@ -36,7 +36,7 @@ pub(super) struct Hill {
 }
 
 /// A point of the hill.
-struct Place {
+struct HillPoint {
     /// The input (D,).
     input: Vec<f64>,
     /// h there.
@@ -49,7 +49,7 @@ impl Hill {
         let dim = snapshot.dim();
         let of = &snapshot.hyperparameters.kernel;
         let kernel = Kernel { bias_variance: 0.0, columns: Vec::new(), ..of.clone() };
-        let changed = |(j, column): (usize, &Column)| {
+        let changed = |(j, column): (usize, &GivenColumn)| {
             let variable = column.function.variable().filter(|&d| d >= dim - width);
             variable.map(|d| (j, d, column.variance))
         };
@@ -141,11 +141,11 @@ impl Hill {
         let dim = snapshot.dim();
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-        let mut best: Option<Place> = None;
+        let mut best: Option<HillPoint> = None;
         for &start in order.iter().take(STARTS) {
             let input = inputs[start * dim..(start + 1) * dim].to_vec();
             let height = self.heights(snapshot, &input, weights)[0];
-            let mut place = Place { input, height };
+            let mut place = HillPoint { input, height };
             for _ in 0..STEPS {
                 match self.step(snapshot, &place, weights, bounds) {
                     Some(next) => place = next,
@@ -160,7 +160,13 @@ impl Hill {
     }
 
     /// A damped Newton step uphill, kept between the bounds; none where none goes up by more than its rounding.
-    fn step(&self, snapshot: &Snapshot, from: &Place, weights: &[f64], (low, high): (&[f64], &[f64])) -> Option<Place> {
+    fn step(
+        &self,
+        snapshot: &Snapshot,
+        from: &HillPoint,
+        weights: &[f64],
+        (low, high): (&[f64], &[f64]),
+    ) -> Option<HillPoint> {
         let action = from.input.len() - low.len();
         let (mut gradient, mut hessian) = self.slopes(snapshot, &from.input, weights);
         // A coordinate at a bound whose step leaves the box keeps its value.
@@ -190,7 +196,7 @@ impl Hill {
             }
             let height = self.height(snapshot, &input, weights, &mut values);
             if height > from.height {
-                return Some(Place { input, height });
+                return Some(HillPoint { input, height });
             }
             step *= 0.5;
         }

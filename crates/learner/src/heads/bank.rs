@@ -9,7 +9,7 @@ mod warned;
 pub(crate) use scales::tuning_is_due;
 
 use super::ring::{CutChains, Parted, Ring};
-use super::verified::{HeadVerification, Start, Verdict, in_single_precision};
+use super::verified::{HeadVerdict, HeadVerification, Start, in_single_precision};
 use super::{Columns, Cumulant, Head, SharedHeads, Verified, Weighting};
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Accuracy, Matrix, Singular, axpy};
@@ -20,7 +20,7 @@ use crate::math::posterior::{Scale, SolveError};
 use crate::math::statistics::Running;
 use crate::transition::Rows;
 use crate::warning::{Stated, Warnings};
-use rule::{Column, Rule};
+use rule::{Rule, RuleColumn};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -57,12 +57,12 @@ pub struct Bank {
     #[serde(default)]
     verified: HeadVerification,
     #[serde(skip)]
-    work: Work,
+    work: BankScratch,
 }
 
 /// Scratch of one block.
 #[derive(Clone, Debug, Default)]
-struct Work {
+struct BankScratch {
     /// Cumulants (K, n).
     signals: Matrix,
     /// Rewards of one group (H, n).
@@ -132,7 +132,7 @@ impl Bank {
             let signal = position(&mut signals, head.cumulant.clone());
             let gram = position(&mut weightings, head.weighting());
             let Head { terminal_reward, level, .. } = *head;
-            let column = Column { signal, terminal_reward, head: number, level };
+            let column = RuleColumn { signal, terminal_reward, head: number, level };
             let same =
                 |rule: &&mut Rule| (rule.rate, &rule.continuation, rule.gram) == (head.rate, &head.continuation, gram);
             match rules.iter_mut().find(same) {
@@ -162,7 +162,7 @@ impl Bank {
             tuned_at: 0,
             ring: grows.then(Ring::default),
             verified: HeadVerification::default(),
-            work: Work::default(),
+            work: BankScratch::default(),
         }
     }
 
@@ -264,7 +264,7 @@ impl Bank {
     }
 
     /// Time from row to row.
-    fn measure(&mut self, block: &Block<'_>, work: &mut Work) {
+    fn measure(&mut self, block: &Block<'_>, work: &mut BankScratch) {
         work.steps.clear();
         let time = |i: usize| block.rows.times.get(i).copied().unwrap_or(f64::NAN);
         for (nodes, i) in block.nodes.iter().zip(block.range.clone()) {
@@ -355,11 +355,11 @@ impl Bank {
         g: usize,
         block: &Block<'_>,
         (places, first_cut): (&[usize], usize),
-        work: &mut Work,
+        work: &mut BankScratch,
         warned: &mut Warned<'_>,
     ) {
         let (rows, features, n) = (block.rows, block.features, block.range.len());
-        let Work { signals, rewards, traces, weight_sums, steps, .. } = work;
+        let BankScratch { signals, rewards, traces, weight_sums, steps, .. } = work;
         let plain = self.rules[g].pays_all_signals(signals.rows());
         if !plain {
             rewards.renew(self.rules[g].columns.len(), n);
@@ -412,7 +412,7 @@ impl Bank {
             let earned = |c: usize| rule.columns[c].earned(signals.at(rule.columns[c].signal, k), kept);
             warned.see(g, &seen(block, k, i, decay), earned, |column| {
                 let about = self.verified.value(g, column, phi)?;
-                let Column { head, level, .. } = rule.columns[column];
+                let RuleColumn { head, level, .. } = rule.columns[column];
                 Some(Stated { mean: about + level, deviation: self.scales[head].noise_variance().sqrt() })
             });
             weight_sums.push(group.absorb(nodes.slot, decay, weight * remembered, phi, own, trace));
@@ -430,7 +430,7 @@ impl Bank {
         self.statistics.groups[g].absorb_response(traces.view(), paid.view(), weight_sums);
     }
 
-    fn learn_gram(&mut self, g: usize, block: &Block<'_>, work: &mut Work) {
+    fn learn_gram(&mut self, g: usize, block: &Block<'_>, work: &mut BankScratch) {
         let weighted = &mut work.traces;
         weighted.renew(block.features.rows(), block.range.len());
         for (k, i) in block.range.clone().enumerate() {
@@ -663,7 +663,7 @@ impl Bank {
     ///
     /// # Panics
     /// If there is no such head.
-    pub fn verdict(&self, head: usize) -> Option<Verdict> {
+    pub fn verdict(&self, head: usize) -> Option<HeadVerdict> {
         self.verdict_at(self.place(head))
     }
 
@@ -671,7 +671,7 @@ impl Bank {
     ///
     /// # Panics
     /// If there is no such group.
-    pub fn verdict_at(&self, (g, column): (usize, usize)) -> Option<Verdict> {
+    pub fn verdict_at(&self, (g, column): (usize, usize)) -> Option<HeadVerdict> {
         self.verified.verdict(g, column)
     }
 

@@ -11,7 +11,7 @@ const NAMES: [&str; 4] = ["state", "next_state", "action", "reward"];
 
 /// A number of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Operand {
     /// Of the state.
     State(usize),
     /// Of the next state.
@@ -22,7 +22,7 @@ pub enum Place {
     Reward(usize),
 }
 
-impl Place {
+impl Operand {
     fn of(self, rows: &Rows, i: usize) -> f64 {
         match self {
             Self::State(index) => rows.state(i)[index],
@@ -57,7 +57,7 @@ struct Terms {
 /// A quantity of a row.
 #[derive(Clone, Debug, PartialEq)]
 enum Part {
-    Place(Place),
+    Place(Operand),
     Of(Function, Vec<Terms>),
 }
 
@@ -69,7 +69,7 @@ impl Terms {
         }
         let term = |(factor, quantity)| {
             let part = match quantity {
-                Quantity::Column(variable) => Part::Place(Place::named(&variable)?),
+                Quantity::Column(variable) => Part::Place(Operand::named(&variable)?),
                 Quantity::Of(function, of) => {
                     Part::Of(function, of.into_iter().map(Self::new).collect::<Result<_, String>>()?)
                 }
@@ -93,7 +93,7 @@ impl Terms {
     }
 
     /// Add the numbers of a row that it needs.
-    fn put_places(&self, out: &mut Vec<Place>) {
+    fn put_places(&self, out: &mut Vec<Operand>) {
         for (_, part) in &self.terms {
             match part {
                 Part::Place(place) => out.push(*place),
@@ -107,13 +107,13 @@ impl Terms {
         size_of_val(&self.terms[..]) + self.inner().map(inner).sum::<usize>()
     }
 
-    fn of<F: Fn(Place) -> f64>(&self, number: &F) -> f64 {
+    fn of<F: Fn(Operand) -> f64>(&self, number: &F) -> f64 {
         self.terms.iter().fold(self.constant, |sum, (factor, part)| sum + factor * part.of(number))
     }
 }
 
 impl Part {
-    fn of<F: Fn(Place) -> f64>(&self, number: &F) -> f64 {
+    fn of<F: Fn(Operand) -> f64>(&self, number: &F) -> f64 {
         let (function, of) = match self {
             Self::Place(place) => return number(*place),
             Self::Of(function, of) => (function, of),
@@ -158,7 +158,7 @@ impl Expression {
     }
 
     /// The numbers of a row that it needs.
-    pub fn places(&self) -> impl Iterator<Item = Place> {
+    pub fn places(&self) -> impl Iterator<Item = Operand> {
         let mut places = Vec::with_capacity(self.terms.terms.len());
         self.terms.put_places(&mut places);
         places.into_iter()
@@ -175,7 +175,7 @@ impl Expression {
     }
 
     /// Of a row with these numbers.
-    pub(crate) fn by<F: Fn(Place) -> f64>(&self, number: &F) -> f64 {
+    pub(crate) fn by<F: Fn(Operand) -> f64>(&self, number: &F) -> f64 {
         self.terms.of(number)
     }
 }

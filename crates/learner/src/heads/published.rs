@@ -2,7 +2,7 @@
 
 use super::SharedHeads;
 use super::bank::Bank;
-use super::verified::Verdict;
+use super::verified::HeadVerdict;
 use crate::math::dense::{Matrix, Op, View, ViewMut, dot, multiply, solve_lower_transposed};
 use crate::math::dictionary::Dictionary;
 use crate::math::form::stride;
@@ -63,9 +63,9 @@ impl Default for Verified {
     }
 }
 
-impl From<Verdict> for Verified {
-    fn from(verdict: Verdict) -> Self {
-        let Verdict { pairs, coverage, factor, .. } = verdict;
+impl From<HeadVerdict> for Verified {
+    fn from(verdict: HeadVerdict) -> Self {
+        let HeadVerdict { pairs, coverage, factor, .. } = verdict;
         Self { factor, pairs: pairs as u64, coverage: Some(coverage) }
     }
 }

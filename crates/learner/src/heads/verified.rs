@@ -34,7 +34,7 @@ const FIGURES: usize = 4;
 
 /// The verified returns of one head.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Verdict {
+pub struct HeadVerdict {
     /// Pairs of a prediction and a return behind it, 40 to 256.
     pub pairs: usize,
     /// Share of the returns in the 90 % interval as it was predicted, before any factor, 0 to 1.
@@ -60,7 +60,7 @@ struct Forecast {
 
 /// The heads of one group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Followed {
+struct FollowedHeads {
     trials: [Trial; 2],
     /// Rows before the next start.
     wait: u64,
@@ -85,14 +85,14 @@ struct Followed {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct HeadVerification {
     forecast: Option<Forecast>,
-    groups: Vec<Followed>,
+    groups: Vec<FollowedHeads>,
     #[serde(skip)]
-    work: Work,
+    work: PredictionScratch,
 }
 
 /// Scratch of one prediction.
 #[derive(Clone, Debug, Default)]
-struct Work {
+struct PredictionScratch {
     values: Vec<f64>,
     /// Q'phi (m,).
     images: Vec<f64>,
@@ -100,7 +100,7 @@ struct Work {
     unexplained: HashMap<u64, f64>,
 }
 
-impl PartialEq for Work {
+impl PartialEq for PredictionScratch {
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -125,7 +125,7 @@ impl HeadVerification {
     /// Be there for groups of these sizes, in heads. An older checkpoint has none of them.
     pub(super) fn settle(&mut self, heads: impl ExactSizeIterator<Item = usize>) {
         if self.groups.len() != heads.len() {
-            self.groups = heads.map(Followed::new).collect();
+            self.groups = heads.map(FollowedHeads::new).collect();
         }
     }
 
@@ -252,11 +252,11 @@ impl HeadVerification {
         }
         // Before the first row there is none.
         if !self.groups.is_empty() {
-            self.groups.extend(heads.iter().skip(self.groups.len()).map(|&count| Followed::new(count)));
+            self.groups.extend(heads.iter().skip(self.groups.len()).map(|&count| FollowedHeads::new(count)));
         }
     }
 
-    /// Coverage of the heads of group number `g`, as [`Verdict::coverage`], none below 40 pairs.
+    /// Coverage of the heads of group number `g`, as [`HeadVerdict::coverage`], none below 40 pairs.
     pub(super) fn coverage(&self, g: usize) -> impl Iterator<Item = Option<f64>> {
         let levels = self.groups.get(g).map_or(&[][..], |group| &group.levels);
         levels.chunks_exact(PAIRS_MAX).map(|ring| {
@@ -275,13 +275,13 @@ impl HeadVerification {
     }
 
     /// The verdict about the head in this column of group number `g`; none below 40 pairs.
-    pub(super) fn verdict(&self, g: usize, column: usize) -> Option<Verdict> {
+    pub(super) fn verdict(&self, g: usize, column: usize) -> Option<HeadVerdict> {
         let group = self.groups.get(g)?;
         let mut known = group.known(column)?;
         let pairs = known.len();
         let inside = known.iter().filter(|&&level| level <= INSIDE).count();
         let &[bias, left, _, all] = &group.figures[column * FIGURES..][..FIGURES] else { return None };
-        Some(Verdict {
+        Some(HeadVerdict {
             pairs,
             coverage: inside as f64 / pairs as f64,
             bias,
@@ -297,7 +297,7 @@ impl HeadVerification {
             spectra + forecast.weights.iter().map(|of| size_of_val(&of[..])).sum::<usize>()
         };
         let trial = |trial: &Trial| 3 * size_of_val(&trial.mean[..]);
-        let group = |group: &Followed| {
+        let group = |group: &FollowedHeads| {
             group.levels.len() + size_of_val(&group.figures[..]) + group.trials.iter().map(trial).sum::<usize>()
         };
         self.forecast.as_ref().map_or(0, weights) + self.groups.iter().map(group).sum::<usize>()
@@ -314,7 +314,7 @@ impl HeadVerification {
                 && forecast.weights.len() == groups.len()
                 && forecast.weights.iter().zip(groups).all(|(of, heads)| of.len() == size * heads)
         };
-        let followed = |(group, &heads): (&Followed, &usize)| {
+        let followed = |(group, &heads): (&FollowedHeads, &usize)| {
             (group.levels.is_empty() || group.levels.len() == PAIRS_MAX * heads)
                 && group.figures.len() == FIGURES * heads
                 && (group.before.is_empty() || group.before.len() == heads)
@@ -378,7 +378,7 @@ impl Forecast {
     }
 }
 
-impl Followed {
+impl FollowedHeads {
     fn new(heads: usize) -> Self {
         Self {
             trials: Default::default(),

@@ -29,7 +29,7 @@ const WAITING_MAX: usize = 65_536;
 
 /// A row whose successor's action is not known yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Waiting {
+struct WaitingRow {
     /// When it arrived.
     offset: u64,
     /// (D + A,) input.
@@ -74,7 +74,7 @@ pub(super) struct ActionRows {
     #[serde(default)]
     endings: Rows,
     /// By stream.
-    waiting: BTreeMap<u32, Waiting>,
+    waiting: BTreeMap<u32, WaitingRow>,
     /// Streams whose next complete row starts a chain.
     cut: BTreeSet<u32>,
     /// Where another policy begins to act, as rows arrive: with the row at an offset, in one stream or, without a number, in all.
@@ -126,7 +126,7 @@ impl ActionRows {
     pub(super) fn is_consistent(&self, settings: &Settings) -> bool {
         let Some(of) = &settings.action_value else { return false };
         let fits = |window: &Window| window.dim() > of.space.width();
-        let waits = |waiting: &Waiting| {
+        let waits = |waiting: &WaitingRow| {
             let Some(window) = &self.window else { return false };
             waiting.input.len() == window.dim()
                 && waiting.next_state.len() + of.space.width() == window.dim()
@@ -228,7 +228,7 @@ impl ActionRows {
             named.clear();
         }
         let ends = Ends { terminated: batch.terminated(i), truncated: batch.truncated(i) };
-        let mut row = Waiting {
+        let mut row = WaitingRow {
             offset: self.end,
             next_state: batch.next_state(i).to_vec(),
             rewards: batch.reward(i).to_vec(),
@@ -276,7 +276,7 @@ impl ActionRows {
         }
     }
 
-    fn wait(&mut self, stream: u32, row: Waiting) {
+    fn wait(&mut self, stream: u32, row: WaitingRow) {
         self.waiting.insert(stream, row);
         if self.waiting.len() > WAITING_MAX
             && let Some(oldest) = self.waiting.iter().min_by_key(|(_, row)| row.offset).map(|(stream, _)| *stream)
@@ -318,7 +318,7 @@ impl ActionRows {
         }
     }
 
-    fn complete(&mut self, row: Waiting, follows: &[f64], stream: u32, ends: Ends) {
+    fn complete(&mut self, row: WaitingRow, follows: &[f64], stream: u32, ends: Ends) {
         let to = &mut self.complete;
         to.states.extend_from_slice(&row.input);
         to.next_states.extend_from_slice(&row.next_state);
@@ -522,7 +522,7 @@ mod policies {
 /// A window as a checkpoint has it: its rows, and where they begin.
 mod written {
     use super::INPUT_ROWS_MAX;
-    use crate::window::{Window, Written};
+    use crate::window::{Window, WrittenWindow};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     pub(super) fn serialize<S: Serializer>(window: &Option<Window>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -530,7 +530,7 @@ mod written {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Window>, D::Error> {
-        let written = Option::<Written>::deserialize(deserializer)?;
+        let written = Option::<WrittenWindow>::deserialize(deserializer)?;
         written.map(|written| written.window(INPUT_ROWS_MAX)).transpose().map_err(serde::de::Error::custom)
     }
 }

@@ -76,7 +76,7 @@ struct Fork {
 
 /// A model that was set aside, or a copy that may be.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Kept {
+struct SetAsideModel {
     name: String,
     model: Box<Model>,
     /// Its weights (m, H).
@@ -94,9 +94,9 @@ pub(super) struct Following {
     pending: Option<Alarm>,
     fork: Option<Fork>,
     /// The longest set aside first.
-    kept: Vec<Kept>,
+    kept: Vec<SetAsideModel>,
     /// The present model as it was, the oldest copy first, without watches.
-    copies: Vec<Kept>,
+    copies: Vec<SetAsideModel>,
     /// Name of the present model, if it came back under one.
     name: Option<String>,
     /// Offset of the first row of the world and the policy as they are: refits leave out those before.
@@ -167,7 +167,7 @@ impl Following {
 
     /// Whether its parts fit each other.
     pub(super) fn is_consistent(&self) -> bool {
-        let sizes = |kept: &Kept| {
+        let sizes = |kept: &SetAsideModel| {
             let (m, rewards) = (kept.model.dictionary().len(), kept.model.settings().rewards.len());
             kept.model.is_consistent() && kept.weights.rows() <= m && kept.weights.cols() == rewards
         };
@@ -364,7 +364,7 @@ impl Learner {
             copies.remove(0);
         }
         let (name, model) = (self.name(), Box::new(model));
-        self.following.copies.push(Kept { name, model, weights, until: self.learned });
+        self.following.copies.push(SetAsideModel { name, model, weights, until: self.learned });
     }
 
     /// What the present model is called.
@@ -468,7 +468,7 @@ impl Learner {
         let (model, settings) = (self.model.as_ref().expect("it has a posterior"), &self.settings);
         let Settings { rewards, discount, .. } = settings;
         let [mut present, mut theirs] = <[Foretold; 2]>::default();
-        let mut strangeness = |kept: &Kept| {
+        let mut strangeness = |kept: &SetAsideModel| {
             let watch = kept.model.watch()?;
             let mut contest = Contest::new(&watch.spreads());
             let mut errors = vec![Vec::new(); rewards.len()];
@@ -486,7 +486,7 @@ impl Learner {
         let tried = self.following.kept.iter().map(&mut strangeness).enumerate();
         let best = tried.filter_map(|(k, z)| z.map(|z| (k, z))).min_by(|a, b| a.1.total_cmp(&b.1));
         let Some((k, _)) = best else { return false };
-        let Kept { name, mut model, until, .. } = self.following.kept.remove(k);
+        let SetAsideModel { name, mut model, until, .. } = self.following.kept.remove(k);
         let since = self.following.fork.take().map_or(since, |fork| fork.since);
         model.set_settings(&self.settings);
         model.wake();
@@ -547,7 +547,7 @@ impl Learner {
                 copy.model.take_watch_of(&mut model);
                 copy
             }
-            None => Kept { name: name.clone(), model, weights, until: self.learned },
+            None => SetAsideModel { name: name.clone(), model, weights, until: self.learned },
         };
         if self.following.kept.len() == KEPT_MAX {
             self.following.kept.remove(0);

@@ -20,7 +20,7 @@ pub const BOUND: f64 = 4.0;
 /// A given function of a state, in the coordinates that the kernel is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub enum Given {
+pub enum GivenFunction {
     /// 1.
     Constant,
     /// The variable of this number, which is real.
@@ -33,7 +33,7 @@ pub enum Given {
     Sine(usize),
 }
 
-impl fmt::Display for Given {
+impl fmt::Display for GivenFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Constant => write!(f, "constant"),
@@ -45,7 +45,7 @@ impl fmt::Display for Given {
     }
 }
 
-impl FromStr for Given {
+impl FromStr for GivenFunction {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -67,13 +67,13 @@ impl FromStr for Given {
     }
 }
 
-impl From<Given> for String {
-    fn from(function: Given) -> Self {
+impl From<GivenFunction> for String {
+    fn from(function: GivenFunction) -> Self {
         function.to_string()
     }
 }
 
-impl TryFrom<String> for Given {
+impl TryFrom<String> for GivenFunction {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -81,7 +81,7 @@ impl TryFrom<String> for Given {
     }
 }
 
-impl Given {
+impl GivenFunction {
     /// Whether it is the same for all states.
     pub fn is_constant(self) -> bool {
         self == Self::Constant
@@ -103,32 +103,32 @@ impl Given {
 
 /// A given function and the prior variance of its coefficient.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Column {
+pub struct GivenColumn {
     /// f.
-    pub function: Given,
+    pub function: GivenFunction,
     /// s, positive, value^2.
     pub variance: f64,
 }
 
-impl Column {
+impl GivenColumn {
     /// The constant with prior variance `constant` (none for 0), and with `linear` each coordinate of states (`dim`,) of these kinds (none for
     /// all real): a real variable itself, as `line` has it, of a periodic one cosine and sine, of a category nothing, since its values
     /// have no order.
     pub fn constant_and_linear(
         constant: f64,
         linear: f64,
-        line: fn(usize) -> Given,
+        line: fn(usize) -> GivenFunction,
         kinds: &[StateKind],
         dim: usize,
     ) -> Vec<Self> {
         let mut out = Vec::with_capacity(1 + dim);
         if constant > 0.0 {
-            out.push(Self { function: Given::Constant, variance: constant });
+            out.push(Self { function: GivenFunction::Constant, variance: constant });
         }
         for d in 0..dim {
-            let functions: &[Given] = match kinds.get(d).copied().unwrap_or_default() {
+            let functions: &[GivenFunction] = match kinds.get(d).copied().unwrap_or_default() {
                 StateKind::Real => &[line(d)],
-                StateKind::Periodic(_) => &[Given::Cosine(d), Given::Sine(d)],
+                StateKind::Periodic(_) => &[GivenFunction::Cosine(d), GivenFunction::Sine(d)],
                 StateKind::Category => &[],
             };
             out.extend(functions.iter().map(|&function| Self { function, variance: linear }));
@@ -143,11 +143,11 @@ impl Column {
             _ => unreachable!("a period is asked of columns where they are read"),
         };
         match self.function {
-            Given::Constant => 1.0,
-            Given::Linear(d) => state[d],
-            Given::Bounded(d) => state[d].clamp(-BOUND, BOUND),
-            Given::Cosine(d) => circle(d)[0],
-            Given::Sine(d) => circle(d)[1],
+            GivenFunction::Constant => 1.0,
+            GivenFunction::Linear(d) => state[d],
+            GivenFunction::Bounded(d) => state[d].clamp(-BOUND, BOUND),
+            GivenFunction::Cosine(d) => circle(d)[0],
+            GivenFunction::Sine(d) => circle(d)[1],
         }
     }
 
@@ -155,12 +155,12 @@ impl Column {
     pub fn slope(&self, d: usize, state: &[f64], kinds: &[StateKind]) -> f64 {
         let turn = |period: f64| std::f64::consts::TAU / period;
         match (self.function, kinds.get(d)) {
-            (Given::Linear(of), _) if of == d => 1.0,
-            (Given::Bounded(of), _) if of == d && state[d].abs() < BOUND => 1.0,
-            (Given::Cosine(of), Some(&StateKind::Periodic(period))) if of == d => {
+            (GivenFunction::Linear(of), _) if of == d => 1.0,
+            (GivenFunction::Bounded(of), _) if of == d && state[d].abs() < BOUND => 1.0,
+            (GivenFunction::Cosine(of), Some(&StateKind::Periodic(period))) if of == d => {
                 -turn(period) * on_circle(state[d], period)[1]
             }
-            (Given::Sine(of), Some(&StateKind::Periodic(period))) if of == d => {
+            (GivenFunction::Sine(of), Some(&StateKind::Periodic(period))) if of == d => {
                 turn(period) * on_circle(state[d], period)[0]
             }
             _ => 0.0,
@@ -171,9 +171,9 @@ impl Column {
     pub fn is_of(&self, dim: usize, kinds: &[StateKind]) -> bool {
         let kind = |d: usize| kinds.get(d).copied().unwrap_or_default();
         let is_there = match self.function {
-            Given::Constant => true,
-            Given::Linear(d) | Given::Bounded(d) => d < dim && kind(d) == StateKind::Real,
-            Given::Cosine(d) | Given::Sine(d) => d < dim && matches!(kind(d), StateKind::Periodic(_)),
+            GivenFunction::Constant => true,
+            GivenFunction::Linear(d) | GivenFunction::Bounded(d) => d < dim && kind(d) == StateKind::Real,
+            GivenFunction::Cosine(d) | GivenFunction::Sine(d) => d < dim && matches!(kind(d), StateKind::Periodic(_)),
         };
         is_there && self.variance.is_finite() && self.variance > 0.0
     }
@@ -185,18 +185,24 @@ mod tests {
 
     #[test]
     fn names_of_columns_are_read_back() {
-        for function in [Given::Constant, Given::Linear(3), Given::Bounded(2), Given::Cosine(0), Given::Sine(12)] {
+        for function in [
+            GivenFunction::Constant,
+            GivenFunction::Linear(3),
+            GivenFunction::Bounded(2),
+            GivenFunction::Cosine(0),
+            GivenFunction::Sine(12),
+        ] {
             assert_eq!(function.to_string().parse(), Ok(function));
         }
         for wrong in ["", "constant:1", "linear", "linear:", "linear:-1", "linear:x", "square:1"] {
-            assert!(wrong.parse::<Given>().is_err(), "{wrong}");
+            assert!(wrong.parse::<GivenFunction>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn columns_are_the_coordinates_of_states() {
         let kinds = [StateKind::Real, StateKind::Periodic(4.0), StateKind::Category];
-        let columns = Column::constant_and_linear(10.0, 2.0, Given::Linear, &kinds, 3);
+        let columns = GivenColumn::constant_and_linear(10.0, 2.0, GivenFunction::Linear, &kinds, 3);
         let state = [0.5, 1.0, 7.0];
         let values: Vec<f64> = columns.iter().map(|column| column.value(&state, &kinds)).collect();
         let expected = [1.0, 0.5, 0.0, 1.0];
@@ -217,8 +223,8 @@ mod tests {
 
     #[test]
     fn a_bounded_variable_is_a_line_among_the_rows_and_level_beyond() {
-        let columns = Column::constant_and_linear(0.0, 2.0, Given::Bounded, &[], 2);
-        assert_eq!(columns[1].function, Given::Bounded(1));
+        let columns = GivenColumn::constant_and_linear(0.0, 2.0, GivenFunction::Bounded, &[], 2);
+        assert_eq!(columns[1].function, GivenFunction::Bounded(1));
         let values = [-7.0, -4.0, 3.5, 40.0].map(|z| columns[1].value(&[0.0, z], &[]));
         assert_eq!(values, [-4.0, -4.0, 3.5, 4.0]);
         let slopes = [-7.0, -3.9, 3.5, 40.0].map(|z| columns[1].slope(1, &[0.0, z], &[]));

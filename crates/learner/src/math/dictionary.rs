@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 /// Invariants: every pivot of `factor` that belongs to an element exceeds `tolerance` when squared, so no state enters twice;
 /// `len() <= max`; the rows of columns are 0 but for the diagonal, and so are the columns of elements there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(from = "Written")]
+#[serde(from = "WrittenDictionary")]
 pub struct Dictionary {
     kernel: Kernel,
     dim: usize,
@@ -42,7 +42,7 @@ pub struct Dictionary {
 
 /// What a dictionary is read from.
 #[derive(Deserialize)]
-struct Written {
+struct WrittenDictionary {
     kernel: Kernel,
     dim: usize,
     tolerance: f64,
@@ -52,9 +52,9 @@ struct Written {
     factor: Matrix,
 }
 
-impl From<Written> for Dictionary {
-    fn from(written: Written) -> Self {
-        let Written { kernel, dim, tolerance, max, basis, factor } = written;
+impl From<WrittenDictionary> for Dictionary {
+    fn from(written: WrittenDictionary) -> Self {
+        let WrittenDictionary { kernel, dim, tolerance, max, basis, factor } = written;
         // What does not fit is left empty: `is_consistent` refuses it.
         let fits = dim > 0
             && basis.len().is_multiple_of(dim)
@@ -129,7 +129,7 @@ impl Dictionary {
         first.resize(count, count);
         (0..count).for_each(|j| first.col_mut(j).copy_from_slice(&factor.col(j)[..count]));
         let basis = basis[..(count - kernel.columns()) * dim].to_vec();
-        Written { kernel, dim, tolerance, max, basis, factor: first }.into()
+        WrittenDictionary { kernel, dim, tolerance, max, basis, factor: first }.into()
     }
 
     /// Whether its parts are of sizes that fit each other and states (`dim`,).

@@ -405,14 +405,14 @@ pub fn split(x: &[f64], least: usize) -> Option<usize> {
 
 /// What is kept of one stream beside all others: one block length, in the unit of the series of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct BlockSeries {
     sums: [f64; 2],
     filled: u64,
     start: u64,
     level: Level,
 }
 
-impl Part {
+impl BlockSeries {
     /// Take x1 and x2 of its next number, at `offset`; whether that ended a block.
     pub fn push(&mut self, told: [f64; 2], offset: u64) -> bool {
         if self.filled == 0 {

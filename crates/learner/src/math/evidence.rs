@@ -146,7 +146,7 @@ fn gaussian_constant(problem: &Problem) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::columns::{Column, Given};
+    use crate::math::columns::{GivenColumn, GivenFunction};
     use crate::math::embedding::StateKind;
     use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
     use proptest::prelude::*;
@@ -251,7 +251,7 @@ mod tests {
         #[test]
         fn gradients_with_columns_equal_central_differences((problem, mut hyper, _) in problems()) {
             let (kernel, dim) = (&mut hyper.kernel, problem.dim());
-            kernel.columns = Column::constant_and_linear(0.0, 0.8 * kernel.signal_variance, Given::Linear, &kernel.kinds, dim);
+            kernel.columns = GivenColumn::constant_and_linear(0.0, 0.8 * kernel.signal_variance, GivenFunction::Linear, &kernel.kinds, dim);
             let found = exact(&problem, &hyper, GO).unwrap();
             central_differences(&hyper, &found.gradient, |h| exact_value(&problem, h, GO).unwrap().value)?;
         }

@@ -2,7 +2,7 @@
 //!
 //! `docs/mathematics.md`, (K1) to (K6).
 
-use super::columns::{Column, Given};
+use super::columns::{GivenColumn, GivenFunction};
 use super::dense::{Matrix, ViewMut, symmetric_eigen};
 use super::embedding::{Embedding, StateKind, on_circle};
 use super::exp::{Lanes, Shape, covariances, of_squares, scaled_exp};
@@ -107,7 +107,7 @@ pub struct Kernel {
     pub kinds: Vec<StateKind>,
     /// Explicit columns; where there are any, b is 0 and the constant is one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub columns: Vec<Column>,
+    pub columns: Vec<GivenColumn>,
 }
 
 /// Correlation of the reward noise along a chain.
@@ -251,11 +251,11 @@ impl Kernel {
 
     /// The same with a constant and linear columns over states (`dim`,) beside it: the constant has the variance b, which the rest
     /// then lacks, each other, as `line` has it, `variance`, not negative. With variance 0 it is the kernel as it is.
-    pub fn with_linear_columns(self, dim: usize, variance: f64, line: fn(usize) -> Given) -> Self {
+    pub fn with_linear_columns(self, dim: usize, variance: f64, line: fn(usize) -> GivenFunction) -> Self {
         if variance == 0.0 {
             return self;
         }
-        let columns = Column::constant_and_linear(self.bias_variance, variance, line, &self.kinds, dim);
+        let columns = GivenColumn::constant_and_linear(self.bias_variance, variance, line, &self.kinds, dim);
         Self { bias_variance: 0.0, columns, ..self }
     }
 
@@ -268,7 +268,7 @@ impl Kernel {
     }
 
     /// The functions of its columns that go with a variable.
-    pub fn lines(&self) -> impl Iterator<Item = Given> {
+    pub fn lines(&self) -> impl Iterator<Item = GivenFunction> {
         self.columns.iter().map(|column| column.function).filter(|function| function.is_linear())
     }
 
@@ -283,7 +283,7 @@ impl Kernel {
         Self {
             signal_variance: by * self.signal_variance,
             bias_variance: by * self.bias_variance,
-            columns: self.columns.iter().map(|c| Column { variance: by * c.variance, ..*c }).collect(),
+            columns: self.columns.iter().map(|c| GivenColumn { variance: by * c.variance, ..*c }).collect(),
             ..self.clone()
         }
     }

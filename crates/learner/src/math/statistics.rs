@@ -98,7 +98,7 @@ pub const WAITING_MAX: usize = 32;
 
 /// [`Boundaries`] that are not in B yet, since many at once cost less than one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Waiting {
+struct WaitingBoundaries {
     /// Z (m, count).
     #[serde(serialize_with = "tight")]
     traces: Matrix,
@@ -107,7 +107,7 @@ struct Waiting {
     brackets: Matrix,
 }
 
-impl Waiting {
+impl WaitingBoundaries {
     fn count(&self) -> usize {
         self.traces.cols()
     }
@@ -179,7 +179,7 @@ pub struct Statistics {
     pub weight: f64,
     /// What B lacks yet.
     #[serde(default)]
-    waiting: Waiting,
+    waiting: WaitingBoundaries,
     /// How much rows count, where they are forgotten.
     #[serde(default)]
     forgetting: Option<Forgetting>,
@@ -205,7 +205,7 @@ impl Statistics {
             follows_rows: false,
             feature_sum: Vec::new(),
             weight: 0.0,
-            waiting: Waiting::default(),
+            waiting: WaitingBoundaries::default(),
             forgetting: None,
             keeps_targets: false,
         }
@@ -450,7 +450,7 @@ impl Statistics {
     /// What waits goes into B.
     pub fn flush(&mut self) {
         if self.waiting.count() > 0 {
-            let Waiting { traces, brackets } = &self.waiting;
+            let WaitingBoundaries { traces, brackets } = &self.waiting;
             add_products(&mut self.closed.coupling, 1.0, traces.view(), brackets.view());
             self.waiting.resize(0, 0);
         }
@@ -562,7 +562,7 @@ impl Statistics {
         self.flush();
         self.closed.merge(&other.closed, sign);
         if other.waiting.count() > 0 {
-            let Waiting { traces, brackets } = &other.waiting;
+            let WaitingBoundaries { traces, brackets } = &other.waiting;
             add_products(&mut self.closed.coupling, sign, traces.view(), brackets.view());
         }
     }

@@ -40,7 +40,7 @@ pub struct Counts {
 
 /// Scratch of one block, kept between blocks so that learning does not allocate.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Work {
+pub(super) struct PassScratch {
     pub(super) nodes: Nodes,
     pub(super) rewards: Vec<f64>,
     pub(super) scored: Scored,
@@ -73,7 +73,7 @@ pub(super) struct Pass<'a> {
 
 /// A state at which a chain ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct ChainEnd<'a> {
     /// (D,), normalised; then projected.
     pub(super) state: &'a [f64],
     pub(super) point: &'a [f64],
@@ -81,7 +81,7 @@ pub(super) struct Place<'a> {
     pub(super) features: &'a [f64],
 }
 
-impl<'a> Place<'a> {
+impl<'a> ChainEnd<'a> {
     /// A node.
     fn of(nodes: &'a Nodes, node: usize) -> Self {
         Self { state: nodes.state(node), point: nodes.point(node), features: nodes.features.col(node) }
@@ -107,7 +107,7 @@ pub(super) struct Arrival<'a> {
 
 impl Pass<'_> {
     /// Learn a block of rows, none of which is followed by a refresh but the last.
-    pub(super) fn learn(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut Work) {
+    pub(super) fn learn(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut PassScratch) {
         let rule = self.rule;
         let weighted = |i: usize| rule.ratio(rows, i) != 1.0 || rule.carry(rows, i) != rule.lambda;
         if !self.statistics.follows_rows && block.clone().any(weighted) {
@@ -144,7 +144,7 @@ impl Pass<'_> {
     }
 
     /// Look at a block of rows again that have been learned: at their errors alone, where `work` says so.
-    pub(super) fn learn_again(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut Work) {
+    pub(super) fn learn_again(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut PassScratch) {
         self.collect(rows, block.clone(), work);
         self.observe(rows, block.clone(), &mut work.nodes);
         self.absorb(rows, block, offset, work);
@@ -175,8 +175,8 @@ impl Pass<'_> {
     }
 
     /// The states of the block whose features are needed, with these.
-    fn collect(&mut self, rows: &Rows, block: Range<usize>, work: &mut Work) {
-        let Work { nodes, running, running_states, .. } = work;
+    fn collect(&mut self, rows: &Rows, block: Range<usize>, work: &mut PassScratch) {
+        let PassScratch { nodes, running, running_states, .. } = work;
         let by = self.rule.collected(self.basis, self.statistics, self.errors);
         nodes.collect(by, self.streams, rows, block);
         nodes.compute_features(self.basis, self.rule.settings.refresh_rows, running, running_states);
@@ -265,8 +265,8 @@ impl Pass<'_> {
     }
 
     /// Take in the rows of a block whose nodes have their features.
-    fn absorb(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut Work) {
-        let Work { nodes, rewards, gathered, .. } = work;
+    fn absorb(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut PassScratch) {
+        let PassScratch { nodes, rewards, gathered, .. } = work;
         // A row may end the chain before it, continue one and be the last of its own.
         let (follows, scatters) = (self.statistics.follows_rows, self.errors.scatter.takes_rows());
         gathered.clear(self.basis.len(), 2 * block.len(), follows, scatters);
@@ -299,7 +299,7 @@ impl Pass<'_> {
             watch.visit(nodes.state(here.state), gathered.offset);
         }
         if let Some(node) = here.gap {
-            self.close_chain(slot, self.recent.end(), Place::of(nodes, node), gathered);
+            self.close_chain(slot, self.recent.end(), ChainEnd::of(nodes, node), gathered);
         }
         let discount = rows.discount(i, self.rule.settings.discount);
         let (ratio, decay) = (self.rule.ratio(rows, i), self.streams.chains[slot].discount);
@@ -434,7 +434,7 @@ impl Pass<'_> {
             self.errors.end_chain(slot, self.streams, gathered);
         } else if let Some(node) = here.next {
             let number = self.recent.end() - u64::from(!gathered.revisits);
-            self.close_chain(slot, number, Place::of(nodes, node), gathered);
+            self.close_chain(slot, number, ChainEnd::of(nodes, node), gathered);
         } else {
             let next_state = &mut self.streams.slots[slot].next_state;
             next_state.clear();
@@ -453,7 +453,7 @@ impl Pass<'_> {
     }
 
     /// End the chain in `slot`, cut behind or (by a gap) before row number `row`, with the value at `place`.
-    fn close_chain(&mut self, slot: usize, row: u64, place: Place<'_>, gathered: &mut Gathered) {
+    fn close_chain(&mut self, slot: usize, row: u64, place: ChainEnd<'_>, gathered: &mut Gathered) {
         self.leave_chain(slot, row, place, gathered);
         if gathered.revisits || self.statistics.follows_rows {
             self.streams.chains[slot].reset();
@@ -464,8 +464,8 @@ impl Pass<'_> {
 
     /// The same but for the chain itself, and for what it adds to B and to targets where rows are not followed: that is left to the
     /// caller.
-    pub(super) fn leave_chain(&mut self, slot: usize, row: u64, place: Place<'_>, gathered: &mut Gathered) {
-        let Place { features, point, .. } = place;
+    pub(super) fn leave_chain(&mut self, slot: usize, row: u64, place: ChainEnd<'_>, gathered: &mut Gathered) {
+        let ChainEnd { features, point, .. } = place;
         self.counts.cuts += 1;
         self.settle_row(slot, Some(features), gathered);
         self.errors.end_chain(slot, self.streams, gathered);

@@ -122,7 +122,7 @@ struct Look<'a> {
 }
 
 /// Some rows of one chain.
-pub(super) struct Part {
+pub(super) struct ChainPiece {
     /// e, phi and phi - gamma phi' (m, n).
     pub(super) traces: Matrix,
     pub(super) features: Matrix,
@@ -211,7 +211,7 @@ impl<'a> Look<'a> {
     }
 
     /// Rows `range` of a chain of `len` go into their pieces of the level; `before` pieces are of earlier chains.
-    fn gather_level(&mut self, part: &Part, range: Range<usize>, len: usize, before: usize) {
+    fn gather_level(&mut self, part: &ChainPiece, range: Range<usize>, len: usize, before: usize) {
         let Some((rows, all)) = self.levels else { return };
         let number = |at: usize| {
             let number = before + piece(at, len, rows).0;
@@ -275,7 +275,7 @@ impl<'a> Look<'a> {
 
 impl Walk<'_> {
     /// Rows `range` of a chain; `flow` runs from part to part.
-    pub(super) fn part(&self, chain: &[usize], range: Range<usize>, flow: &mut Flow) -> Part {
+    pub(super) fn part(&self, chain: &[usize], range: Range<usize>, flow: &mut Flow) -> ChainPiece {
         let (rows, model, m) = (self.rows, self.model, self.weights.rows());
         let part = &chain[range];
         let count = part.len();
@@ -316,7 +316,7 @@ impl Walk<'_> {
             shares.push(share);
         }
         let last = behind.last().map_or_else(Vec::new, |&node| features.col(node).to_vec());
-        Part { traces, features, differences, errors, shares, last }
+        ChainPiece { traces, features, differences, errors, shares, last }
     }
 
     /// Discount of a row, 0 where it terminates.

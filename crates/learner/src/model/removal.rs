@@ -3,8 +3,8 @@
 use super::Model;
 use super::errors::Gathered;
 use super::learned::Learned;
-use super::pass::Work;
-use crate::removal::{Offsets, Part, Placed, Touched};
+use super::pass::PassScratch;
+use crate::removal::{LearnedChains, Offsets, Placed, Touched};
 use crate::settings::VarianceKind;
 use std::fmt;
 
@@ -100,13 +100,13 @@ impl Model {
     }
 
     /// One with the features of this one that has learned these rows alone, with as many of them as counted then.
-    fn learned_again(&self, part: &Part) -> Result<Self, Unremovable> {
+    fn learned_again(&self, part: &LearnedChains) -> Result<Self, Unremovable> {
         let known = self.basis.learned.as_ref().ok_or(Unremovable::Unknown)?;
         let mut of = self.emptied_for_pieces();
         let Placed { rows, offsets } = &part.rows;
         let most = if self.statistics.forgets() { 1 } else { self.settings.refresh_rows.max(1) };
         let mut closings = part.closings.iter().copied().peekable();
-        let (mut start, mut work) = (0, Work::default());
+        let (mut start, mut work) = (0, PassScratch::default());
         while start < rows.len() {
             let first = offsets[start];
             while let Some((at, stream)) = closings.next_if(|closing| closing.0 <= first) {

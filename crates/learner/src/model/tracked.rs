@@ -1,7 +1,7 @@
 //! What tracks the stream beside a model: when there is such a thing, and what it adds to a snapshot.
 
 use super::Model;
-use crate::math::columns::Column;
+use crate::math::columns::GivenColumn;
 use crate::math::dense::Matrix;
 use crate::math::kernel::NoiseModel;
 use crate::math::posterior::Posterior;
@@ -47,7 +47,7 @@ impl Model {
         /// So that many lines do not outweigh the constant.
         const OF_LINES: f64 = 0.3;
         let kernel = self.basis.kernel();
-        let column = |column: &Column| {
+        let column = |column: &GivenColumn| {
             let size = if column.function.is_constant() { 1.0 } else { OF_LINES };
             size / column.variance.sqrt()
         };

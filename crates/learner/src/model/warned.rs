@@ -2,11 +2,11 @@
 
 use super::Model;
 use super::nodes::Nodes;
-use super::pass::{Arrival, Pass, Place};
+use super::pass::{Arrival, ChainEnd, Pass};
 use super::returns::Answers;
 use super::streams::stream_of;
 use crate::contest::Foretold;
-use crate::warning::{Seen, Stated, Warnings};
+use crate::warning::{SeenRow, Stated, Warnings};
 
 /// Who hears of rows while a model learns them: each only where the caller asks for it.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +37,7 @@ impl Pass<'_> {
         let Arrival { rows, i, k, .. } = row;
         let answers = Answers { posterior: self.weights.posterior.as_ref(), tracking: self.tracking.as_deref() };
         let features = nodes.features.col(nodes.of_rows[k].state);
-        let seen = Seen {
+        let seen = SeenRow {
             stream: rows.streams[i],
             offset,
             time: rows.times.get(i).copied().unwrap_or(f64::NAN),
@@ -52,7 +52,7 @@ impl Pass<'_> {
     }
 
     /// The chain of `slot` is cut before the row at `offset`, at this place.
-    pub(super) fn cut_warned(&mut self, slot: usize, place: Place<'_>, offset: u64) {
+    pub(super) fn cut_warned(&mut self, slot: usize, place: ChainEnd<'_>, offset: u64) {
         let warnings = self.warnings.as_deref_mut().filter(|_| !self.rule.settings.heads_alone);
         let Some(warner) = warnings.and_then(Warnings::of_values) else { return };
         let answers = Answers { posterior: self.weights.posterior.as_ref(), tracking: self.tracking.as_deref() };

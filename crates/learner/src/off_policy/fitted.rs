@@ -1,8 +1,8 @@
 //! Rows of the policy that acted as episodes, and Q of the policy that is judged, learned from them (fitted Q evaluation).
 
-use super::learned::Learned;
+use super::learned::LearnedQ;
 use super::policy::{Fault, Policy};
-use super::{Episode, Estimate, FAR_MAX, FREEDOM_MAX, Judgement, Refusal, TRACE_GAP_MAX, judge};
+use super::{Episode, Estimate, FAR_MAX, FREEDOM_MAX, Judgement, NoInterval, TRACE_GAP_MAX, judge};
 use crate::action::{ActionColumns, ActionSpace, ActionValue, StateActionRows, Successor, Trace};
 use crate::math::kernel::Kernel;
 use crate::snapshot::{Ask, Snapshot};
@@ -138,7 +138,7 @@ impl Judged {
         &self,
         space: ActionSpace,
         (groups, seed): (usize, u64),
-        learn: &mut dyn FnMut(&ActionValue, &Rows, Taught) -> Result<Learned, E>,
+        learn: &mut dyn FnMut(&ActionValue, &Rows, Taught) -> Result<LearnedQ, E>,
         done: &mut dyn FnMut(f64),
     ) -> Result<Fitted, E> {
         let policy = self.policy.as_ref().ok_or_else(|| {
@@ -149,7 +149,7 @@ impl Judged {
         let count = count(&self.episodes);
         let groups = if count < 2 { 0 } else { groups.clamp(2, count) };
         let share = |fits: usize| fits as f64 / (groups + 1) as f64;
-        let Learned { snapshot: mut whole, trace_gap, freedom, told } = learn(&of, &learned.rows, Taught::All)?;
+        let LearnedQ { snapshot: mut whole, trace_gap, freedom, told } = learn(&of, &learned.rows, Taught::All)?;
         done(share(1));
         let (estimate, open) = self.start_value(&whole, &of.space, policy)?;
         whole.variance = Some(told);
@@ -220,7 +220,7 @@ impl Judged {
         policy: &Policy,
         learned: &StateActionRows,
         (groups, seed): (usize, u64),
-        learn: &mut dyn FnMut(&ActionValue, &Rows, Taught) -> Result<Learned, E>,
+        learn: &mut dyn FnMut(&ActionValue, &Rows, Taught) -> Result<LearnedQ, E>,
         done: &mut dyn FnMut(usize),
     ) -> Result<(Vec<f64>, Vec<f64>), E> {
         let n = self.rows.len();
@@ -362,13 +362,13 @@ impl Fitted {
     }
 
     /// Why its estimate has no interval, where that is so.
-    fn refusals(&self) -> Vec<Refusal> {
+    fn refusals(&self) -> Vec<NoInterval> {
         let Self { trace_gap: gap, elements, rows, freedom, far, .. } = *self;
         [
-            (gap > TRACE_GAP_MAX).then_some(Refusal::TraceGap { gap, elements }),
-            (freedom > FREEDOM_MAX * rows as f64).then_some(Refusal::FewRows { rows, freedom }),
+            (gap > TRACE_GAP_MAX).then_some(NoInterval::TraceGap { gap, elements }),
+            (freedom > FREEDOM_MAX * rows as f64).then_some(NoInterval::FewRows { rows, freedom }),
             // With too few elements all is far.
-            (gap <= TRACE_GAP_MAX && far > FAR_MAX).then_some(Refusal::Far { share: far }),
+            (gap <= TRACE_GAP_MAX && far > FAR_MAX).then_some(NoInterval::Far { share: far }),
         ]
         .into_iter()
         .flatten()
@@ -378,7 +378,7 @@ impl Fitted {
 
 impl Findings {
     /// Estimates by name, each with the reasons for which it has no interval.
-    pub fn estimates(&self) -> Vec<(&'static str, Estimate, Vec<Refusal>)> {
+    pub fn estimates(&self) -> Vec<(&'static str, Estimate, Vec<NoInterval>)> {
         let mut out = Vec::new();
         if let Some(found) = &self.judgement {
             let each = [("is", Some(found.is)), ("wis", Some(found.wis)), ("pdis", Some(found.pdis)), ("dr", found.dr)];

@@ -17,7 +17,7 @@ const AIM: f64 = 0.9;
 
 /// A Q that has learned some rows.
 #[derive(Clone, Debug)]
-pub struct Learned {
+pub struct LearnedQ {
     /// The Q.
     pub snapshot: Snapshot,
     /// What its dictionary leaves open, nats.
@@ -38,7 +38,7 @@ pub fn learn(
     dictionary: Dictionary,
     most: usize,
     keep_going: KeepGoing<'_>,
-) -> Result<Learned, BatchError> {
+) -> Result<LearnedQ, BatchError> {
     let mut model = given.model(dictionary, keep_going)?;
     let most = most.min((WORK_MAX / given.rows.len().max(1)).isqrt());
     if most > model.dictionary().len() && model.solve()?.trace_gap(model.statistics()) > TRACE_GAP_MAX {
@@ -53,5 +53,5 @@ pub fn learn(
     let held = posterior.covariance(statistics)?;
     let freedom = (0..held.rows()).map(|i| 1.0 - held.at(i, i)).sum();
     let told = posterior.variance_matrix(model.dictionary(), &held).to_nalgebra();
-    Ok(Learned { snapshot: model.snapshot(true)?, trace_gap: posterior.trace_gap(statistics), freedom, told })
+    Ok(LearnedQ { snapshot: model.snapshot(true)?, trace_gap: posterior.trace_gap(statistics), freedom, told })
 }

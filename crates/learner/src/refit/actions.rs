@@ -36,7 +36,7 @@ const SELECTION_ROWS: usize = 2000;
 const NOISE_MIN: f64 = 1e-3;
 
 /// A kernel, and the report of the search that found it.
-struct Chosen {
+struct ChosenKernel {
     inputs: Inputs,
     hyperparameters: Hyperparameters,
     report: Option<RefitReport>,
@@ -62,7 +62,7 @@ pub(super) fn run(
     let some = |max: usize| (improves && rows.len() > max).then(|| sample(&rows, endings, max, job.settings.seed));
     let chosen = if job.trigger == RefitTrigger::Improvement {
         let current = &job.current;
-        Chosen { inputs: current.inputs.clone(), hyperparameters: current.hyperparameters.clone(), report: None }
+        ChosenKernel { inputs: current.inputs.clone(), hyperparameters: current.hyperparameters.clone(), report: None }
     } else {
         let by_returns = !improves || rows.terminated.contains(&true);
         let targets = || some(SELECTION_ROWS).unwrap_or_else(|| rows.clone());
@@ -131,7 +131,7 @@ fn select(
     rows: &Rows,
     keep_going: KeepGoing<'_>,
     allowance: &Allowance,
-) -> Result<Chosen, RefitError> {
+) -> Result<ChosenKernel, RefitError> {
     let (rows, settings) = match regressed {
         Some(rows) => next_targets(job, of, rows),
         // The value of another policy has a lambda of its own.
@@ -146,7 +146,7 @@ fn select(
         keep_noise(&mut hyperparameters);
         tell_apart(&mut hyperparameters.kernel, &job.settings, rows.dim);
     }
-    Ok(Chosen { inputs: model.inputs().clone(), hyperparameters, report: Some(report) })
+    Ok(ChosenKernel { inputs: model.inputs().clone(), hyperparameters, report: Some(report) })
 }
 
 /// Let the noise be at least [`NOISE_MIN`].
@@ -177,14 +177,14 @@ fn of_table(
     (regressed, rows): (&Rows, &Rows),
     keep_going: KeepGoing<'_>,
     allowance: &Allowance,
-) -> Result<Chosen, RefitError> {
+) -> Result<ChosenKernel, RefitError> {
     let (inputs, guess) = initial_hyperparameters(&of.acted(rows), &job.settings, job.names.clone());
     let (rows, settings) = next_targets(job, of, regressed);
     let settings = &Settings { estimate_scale: true, ..settings };
     let given = Given { settings, rows: &rows, inputs: &inputs, hyperparameters: &guess, lambda: 1.0, first: 0 };
     let mut hyperparameters = rebuild(job, &given, keep_going, allowance)?.hyperparameters();
     keep_noise(&mut hyperparameters);
-    Ok(Chosen { inputs, hyperparameters, report: None })
+    Ok(ChosenKernel { inputs, hyperparameters, report: None })
 }
 
 /// Sweeps over the rows, from the maxima of the present Q.
@@ -207,7 +207,7 @@ fn improve(
 }
 
 /// The report of the model and of the search for its kernel.
-fn report(job: &RefitJob, rows: &Rows, model: &Model, chosen: Chosen) -> Result<RefitReport, RefitError> {
+fn report(job: &RefitJob, rows: &Rows, model: &Model, chosen: ChosenKernel) -> Result<RefitReport, RefitError> {
     let inputs = model.inputs();
     let dependence = Dependence::new(rows, inputs, &job.settings.kinds(rows.dim));
     let rebuilt = report_of_rebuilt(job, rows, model, &chosen.hyperparameters, &dependence, None)?;

@@ -6,7 +6,7 @@ use super::first_guess::{moments, rescaled};
 use super::job::Candidate;
 use super::rebuild::{look_again, plausible, rebuild_for, report_of_rebuilt};
 use super::report::{AscentReport, Circumstances, DictionaryReport, HeldBound, RefitReport, evidence_diagnostics};
-use super::rule::Rule;
+use super::rule::RefitRule;
 use super::search::{Data, EvidenceKind, Found, Search, Structure, StructureReport};
 use super::{CATCH_UP_ROWS, Prepared, look};
 use crate::batch::Given;
@@ -40,7 +40,7 @@ pub(super) fn select(prepared: Prepared<'_>) -> Result<Candidate, RefitError> {
     let mut targets = returns.targets(&values_at(&job.current, &cut_states, keep_going)?);
     let present = &rescaled(&job.current.hyperparameters, &job.current.inputs, inputs);
     let (mut best, mut tried, mut number) = (None, Tried::default(), 1);
-    let mut rule = Rule::of(settings, allowance);
+    let mut rule = RefitRule::of(settings, allowance);
     loop {
         let data = Data {
             rows,

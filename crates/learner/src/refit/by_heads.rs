@@ -3,12 +3,12 @@
 use super::Prepared;
 use super::error::RefitError;
 use super::first_guess::{initial_hyperparameters, rescaled};
-use super::head_kernel::{Asked, Chosen, HeadSelection, at_unit_scale, median};
+use super::head_kernel::{Chosen, HeadSelection, HeadsAsked, at_unit_scale, median};
 use super::job::Candidate;
 use super::rebuild::{look_again, plausible, rebuild, rebuild_for, report_of_rebuilt};
 use super::referee::{self, Choice, Question, SelectionReport};
 use super::report::{HeldBound, RefitReport, SplitReport, rebuilt_diagnostics};
-use super::rule::Rule;
+use super::rule::RefitRule;
 use super::search::EvidenceKind;
 use super::split::{self, Attempt, Beside, Split};
 use crate::allowance;
@@ -62,11 +62,11 @@ struct Apart {
 pub(super) fn select(prepared: Prepared<'_>) -> Result<Candidate, RefitError> {
     let Prepared { job, rows, inputs, dependence, keep_going, allowance } = prepared;
     let settings = &job.settings;
-    let mut rule = Rule::of(settings, allowance);
+    let mut rule = RefitRule::of(settings, allowance);
     let present = &at_unit_scale(&rescaled(&job.current.hyperparameters, &job.current.inputs, inputs));
     let left_out = &dependence.left_out();
     let also = &second_in_force(prepared).into_iter().collect::<Vec<_>>();
-    let asked = Asked { settings, rows, inputs, present, also, left_out, rewards_suffice: false, seed: job.seed };
+    let asked = HeadsAsked { settings, rows, inputs, present, also, left_out, rewards_suffice: false, seed: job.seed };
     let chosen = asked.choose(keep_going, allowance)?;
     let Kernel { signal_variance: unit, .. } = chosen.found.hyperparameters().kernel;
     allowance.spend(allowance::exact(&chosen.search.problem, false));
@@ -145,7 +145,7 @@ fn kernels(
     let shared = HeadSelection::of(&chosen.found, &chosen.search, inputs, chosen.heads, bests);
     let settings = Settings { seed: job.seed, ..job.settings.clone() };
     let left_out = dependence.left_out();
-    let asked = split::Asked::new(&settings, rows, &shared, &left_out).beside(in_force);
+    let asked = split::SplitAsked::new(&settings, rows, &shared, &left_out).beside(in_force);
     let (attempt, beside) = asked.attempt(keep_going, allowance)?;
     let Split { kernels: [first, second], second: numbers, ratios, gain } = match attempt {
         Attempt::Together(gain) => return Ok(Kernels { split: Some(SplitReport { gain, heads: 0 }), beside, ..one }),

@@ -7,7 +7,7 @@ use super::job::Candidate;
 use super::rebuild::{report_of_rebuilt, selected_model};
 use super::referee::{self, Choice, Question};
 use super::report::{AscentReport, RefitReport, rebuilt_diagnostics};
-use super::rule::Rule;
+use super::rule::RefitRule;
 use super::search::{EvidenceKind, Structure};
 use super::trial;
 use crate::batch::Given;
@@ -46,7 +46,7 @@ pub(super) fn select(prepared: Prepared<'_>) -> Result<Candidate, RefitError> {
     let out_of_time = allowance.has_ended();
     let chosen =
         Given { settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: job.numbered_from() };
-    let mut rule = Rule::of(settings, allowance);
+    let mut rule = RefitRule::of(settings, allowance);
     let model = selected_model(job, &chosen, &mut rule, keep_going)?;
     let alike = |d: usize| dependence.duplicates_of(d);
     let support = found.as_ref().and_then(|(search, found)| {

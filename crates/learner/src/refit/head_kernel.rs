@@ -66,7 +66,7 @@ impl HeadSelection {
 }
 
 /// What a kernel is to be chosen for.
-pub(super) struct Asked<'a> {
+pub(super) struct HeadsAsked<'a> {
     /// The heads, and the rewards of the critic.
     pub(super) settings: &'a Settings,
     pub(super) rows: &'a Rows,
@@ -114,14 +114,14 @@ pub fn select(
     let (inputs, present) = initial_hyperparameters(rows, settings, names);
     let (inputs, present, left_out) = (&inputs, &present, &[]);
     let asked =
-        Asked { settings, rows, inputs, present, also: &[], left_out, rewards_suffice: true, seed: settings.seed };
+        HeadsAsked { settings, rows, inputs, present, also: &[], left_out, rewards_suffice: true, seed: settings.seed };
     let Chosen { search, found, heads, .. } = asked.choose(keep_going, allowance)?;
     let bests = profiled_bests(&search.problem, &found.hyperparameters().kernel, keep_going)?;
     Ok(HeadSelection::of(&found, &search, inputs, heads, &bests))
 }
 
 /// Heads that choose a kernel together, by the rows that count for all of them.
-struct Sample {
+struct HeadSample {
     /// The critic's rewards first, if they have a say.
     heads: Vec<Head>,
     /// Rewards among them.
@@ -130,7 +130,7 @@ struct Sample {
     rows: Vec<usize>,
 }
 
-impl Asked<'_> {
+impl HeadsAsked<'_> {
     /// Choose the kernel with the largest sum of evidences: the evidence of the rewards and of heads for which every row counts
     /// once. Where none of these varies, the heads choose for which most rows count, by these rows.
     ///
@@ -138,18 +138,18 @@ impl Asked<'_> {
     /// As [`select`].
     pub(super) fn choose(&self, keep_going: KeepGoing<'_>, allowance: &Allowance) -> Result<Chosen, RefitError> {
         let Self { settings, rows, .. } = *self;
-        if let Some(chosen) = self.choose_by(&Sample::of_all_rows(settings, rows), keep_going, allowance)? {
+        if let Some(chosen) = self.choose_by(&HeadSample::of_all_rows(settings, rows), keep_going, allowance)? {
             return Ok(chosen);
         }
         let lack = RefitError::NotEnough(Lack::DifferentHeads);
-        let Some(others) = Sample::of_most_rows(settings, rows) else { return Err(lack) };
+        let Some(others) = HeadSample::of_most_rows(settings, rows) else { return Err(lack) };
         self.choose_by(&others, keep_going, allowance)?.ok_or(lack)
     }
 
     /// The same by this sample alone; none where nothing in it varies.
     fn choose_by(
         &self,
-        sample: &Sample,
+        sample: &HeadSample,
         keep_going: KeepGoing<'_>,
         allowance: &Allowance,
     ) -> Result<Option<Chosen>, RefitError> {
@@ -210,7 +210,7 @@ impl Asked<'_> {
 
     /// Returns (n, H) of the heads of the sample that vary in its n rows, in units of their root mean square, and how many rewards are among
     /// them. None where no head varies.
-    fn targets(&self, sample: &Sample, snapshot: &Snapshot) -> Result<Option<(Matrix, usize)>, RefitError> {
+    fn targets(&self, sample: &HeadSample, snapshot: &Snapshot) -> Result<Option<(Matrix, usize)>, RefitError> {
         let found = targets(&sample.heads, self.rows, snapshot);
         let of_rows = |h: usize| sample.rows.iter().map(|&i| found.at(i, h)).collect::<Vec<_>>();
         let scaled: Vec<Option<Vec<f64>>> = (0..found.cols()).map(|h| standardised(&of_rows(h))).collect();
@@ -227,7 +227,7 @@ impl Asked<'_> {
     }
 }
 
-impl Sample {
+impl HeadSample {
     /// The critic's rewards, and some of the heads for which every row counts once.
     fn of_all_rows(settings: &Settings, rows: &Rows) -> Self {
         let of = |&column: &usize| {

@@ -4,7 +4,7 @@ use super::CATCH_UP_ROWS;
 use super::error::RefitError;
 use super::job::RefitJob;
 use super::report::{RefitReport, variables};
-use super::rule::Rule;
+use super::rule::RefitRule;
 use super::screening::Dependence;
 use super::search::{EvidenceKind, enough};
 use crate::allowance::{self, Allowance};
@@ -93,7 +93,7 @@ pub(super) fn look_again(model: &mut Model, rows: &Rows, first: u64, keep_going:
 pub(super) fn selected_model(
     job: &RefitJob,
     chosen: &Given<'_>,
-    rule: &mut Rule<'_>,
+    rule: &mut RefitRule<'_>,
     keep_going: KeepGoing<'_>,
 ) -> Result<Model, RefitError> {
     let mut model = rebuild_for(job, chosen, chosen.hyperparameters.noise_variance, rule, keep_going)?;
@@ -110,7 +110,7 @@ pub(super) fn rebuild(
     keep_going: KeepGoing<'_>,
     allowance: &Allowance,
 ) -> Result<Model, RefitError> {
-    rebuild_for(job, given, given.hyperparameters.noise_variance, &mut Rule::icd(allowance), keep_going)
+    rebuild_for(job, given, given.hyperparameters.noise_variance, &mut RefitRule::icd(allowance), keep_going)
 }
 
 /// As [`rebuild`], with a dictionary by this rule that is fine enough for targets with this noise variance.
@@ -118,7 +118,7 @@ pub(super) fn rebuild_for(
     job: &RefitJob,
     given: &Given<'_>,
     noise_variance: f64,
-    rule: &mut Rule<'_>,
+    rule: &mut RefitRule<'_>,
     keep_going: KeepGoing<'_>,
 ) -> Result<Model, RefitError> {
     // Where nothing is forgotten offsets decide only which rows are scored, and no score is made of these.

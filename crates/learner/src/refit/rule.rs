@@ -15,12 +15,12 @@ const RULES: [DictionaryBy; 2] = [DictionaryBy::Icd, DictionaryBy::Returns];
 const HEADS: usize = 64;
 
 /// The rule of one refit. All its rounds keep to what the first comparison has found.
-pub(super) struct Rule<'a> {
+pub(super) struct RefitRule<'a> {
     pub(super) allowance: &'a Allowance,
     found: Option<DictionaryReport>,
 }
 
-impl<'a> Rule<'a> {
+impl<'a> RefitRule<'a> {
     /// That of the settings. Where they leave it open, rules are compared if the budget suffices.
     pub(super) fn of(settings: &Settings, allowance: &'a Allowance) -> Self {
         match settings.dictionary_by {

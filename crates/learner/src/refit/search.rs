@@ -8,7 +8,7 @@ use super::apart::APART;
 use super::error::{Lack, RefitError};
 use super::first_guess::{moments, weighted_moments};
 use crate::allowance::{self, Allowance, PRODUCTS_PER_SECOND};
-use crate::math::columns::{Column, Given};
+use crate::math::columns::{GivenColumn, GivenFunction};
 use crate::math::dense::Matrix;
 use crate::math::dictionary::{StoppingRule, pivoted_cholesky};
 use crate::math::embedding::{StateKind, distance};
@@ -140,7 +140,7 @@ pub(super) struct Search {
     steps: Vec<f64>,
     profile: Profile,
     linear: f64,
-    line: fn(usize) -> Given,
+    line: fn(usize) -> GivenFunction,
     kinds: Vec<StateKind>,
     pub(super) starts: usize,
     pub(super) effort: Effort,
@@ -324,7 +324,7 @@ impl Search {
         // The constant stays where it is: its variance is a parameter of its own.
         let columns = match self.linear {
             0.0 => Vec::new(),
-            share => Column::constant_and_linear(0.0, share * signal_variance, self.line, &self.kinds, dim),
+            share => GivenColumn::constant_and_linear(0.0, share * signal_variance, self.line, &self.kinds, dim),
         };
         let kernel = Kernel { columns, ..kernel };
         Structure { name, like: Hyperparameters { kernel, noise: self.noise, noise_variance }, bounds, priors }

@@ -53,7 +53,7 @@ pub enum Attempt {
 
 /// The rewards of a critic and then its heads for which every row counts once, and the kernel that all share. The other heads stay
 /// in the first group: their evidence is of other rows.
-pub(super) struct Asked<'a> {
+pub(super) struct SplitAsked<'a> {
     settings: Settings,
     /// Numbers of these heads among the critic's heads, rising.
     numbers: Vec<usize>,
@@ -108,10 +108,10 @@ pub fn split(
     if let Some((settings, rows)) = about_level_of_heads(settings, rows) {
         return split(&settings, &rows, shared, keep_going, allowance);
     }
-    Ok(Asked::new(settings, rows, shared, &[]).attempt(keep_going, allowance)?.0)
+    Ok(SplitAsked::new(settings, rows, shared, &[]).attempt(keep_going, allowance)?.0)
 }
 
-impl<'a> Asked<'a> {
+impl<'a> SplitAsked<'a> {
     pub(super) fn new(settings: &Settings, rows: &'a Rows, shared: &'a HeadSelection, left_out: &'a [usize]) -> Self {
         let reward = |&column: &usize| {
             Head::new(format!("reward {column}"), Cumulant::Reward(column), Rate::Discount(settings.discount))

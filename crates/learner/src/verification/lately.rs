@@ -61,11 +61,11 @@ pub(super) struct Lately {
     /// What they have said, value^2.
     excess: f64,
     #[serde(skip)]
-    work: Work,
+    work: LookScratch,
 }
 
 /// A pair as the ring has it.
-struct Pair<'a> {
+struct RingPair<'a> {
     start: u64,
     errors: &'a [f64],
     spread: &'a [f64],
@@ -117,9 +117,9 @@ impl Lately {
     }
 
     /// The larger of T and X over the pairs of the last `rows` rows that count; 0 if none does.
-    fn look(&self, rows: f64, normal: f64, horizon: f64, work: &mut Work) -> f64 {
+    fn look(&self, rows: f64, normal: f64, horizon: f64, work: &mut LookScratch) -> f64 {
         let Some(newest) = self.backwards().next().map(|pair| pair.start) else { return 0.0 };
-        let recent = |pair: &Pair<'_>| newest.saturating_sub(pair.start) as f64 <= rows;
+        let recent = |pair: &RingPair<'_>| newest.saturating_sub(pair.start) as f64 <= rows;
         work.places.clear();
         let (mut least, mut place) = (u64::MAX, 0);
         for pair in self.backwards().take_while(recent) {
@@ -139,8 +139,9 @@ impl Lately {
     /// X of the last `count` pairs, or 0.
     fn scatter(&self, count: usize, blocks: usize, normal: f64) -> f64 {
         let (share, heads) = (1.0 / count as f64, self.heads.max(1) as f64);
-        let of =
-            |pair: Pair<'_>| pair.errors.iter().zip(pair.spread).map(|(e, s)| e * e - normal * s).sum::<f64>() / heads;
+        let of = |pair: RingPair<'_>| {
+            pair.errors.iter().zip(pair.spread).map(|(e, s)| e * e - normal * s).sum::<f64>() / heads
+        };
         let mean = share * self.backwards().take(count).map(of).sum::<f64>();
         let variance = share * self.backwards().take(count).map(|pair| (of(pair) - mean).powi(2)).sum::<f64>();
         let error = (variance / blocks as f64).sqrt();
@@ -148,9 +149,9 @@ impl Lately {
     }
 
     /// T of the pairs that have a place in `work`, or 0.
-    fn bias(&self, blocks: usize, work: &mut Work) -> f64 {
+    fn bias(&self, blocks: usize, work: &mut LookScratch) -> f64 {
         let (heads, p) = (self.heads as usize, 1 + self.dim as usize);
-        let Work { places, regressors, moment, factor, scratch, leaning, scores, images } = work;
+        let LookScratch { places, regressors, moment, factor, scratch, leaning, scores, images } = work;
         regressors.renew(p, places.len());
         for (k, pair) in self.backwards().take(places.len()).enumerate() {
             let w = regressors.col_mut(k);
@@ -189,14 +190,14 @@ impl Lately {
     }
 
     /// The pairs, newest first.
-    fn backwards(&self) -> impl Iterator<Item = Pair<'_>> {
+    fn backwards(&self) -> impl Iterator<Item = RingPair<'_>> {
         let (count, heads) = (self.starts.len(), self.heads as usize);
         let width = 2 * heads + self.dim as usize;
         (1..=count).map(move |back| {
             let place = (self.oldest as usize + PAIRS_MAX - back) % PAIRS_MAX;
             let (errors, rest) = self.pairs[place * width..(place + 1) * width].split_at(heads);
             let (spread, state) = rest.split_at(heads);
-            Pair { start: self.starts[place], errors, spread, state }
+            RingPair { start: self.starts[place], errors, spread, state }
         })
     }
 
@@ -221,7 +222,7 @@ impl Lately {
 
 /// What a look works in, kept from one to the next.
 #[derive(Clone, Debug, Default)]
-struct Work {
+struct LookScratch {
     /// Number of the block of each pair (n,), newest first.
     places: Vec<usize>,
     /// w of each pair (p, n), and the sum of w w' (p, p).
@@ -236,13 +237,13 @@ struct Work {
     images: Matrix,
 }
 
-impl PartialEq for Work {
+impl PartialEq for LookScratch {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Work {
+impl LookScratch {
     /// Room for all that a look at p regressors may need.
     fn reserve(&mut self, p: usize) {
         if self.places.capacity() == 0 {

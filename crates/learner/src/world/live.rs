@@ -8,7 +8,7 @@ use super::choice::Part;
 use super::{Chained, Choice, Choosing, Dynamics, Known, LOST_MAX, Normal, Reach, Transitions, World, WorldError};
 use crate::action::ActionSpace;
 use crate::allowance::Allowance;
-use crate::heads::Place;
+use crate::heads::Operand;
 use crate::math::evidence::KeepGoing;
 use crate::math::returns::chains;
 use crate::settings::Settings;
@@ -292,7 +292,7 @@ fn put(rows: &Rows, range: std::ops::Range<usize>, settings: &Settings, to: &mut
 }
 
 /// The numbers of a row.
-pub type Numbers<'a> = &'a dyn Fn(Place) -> f64;
+pub type Numbers<'a> = &'a dyn Fn(Operand) -> f64;
 
 /// A model of the transition as it was when it was asked for, with the last rows that it has learned.
 #[derive(Clone, Debug)]
@@ -341,10 +341,10 @@ impl Learned {
                 let (state, coordinates) = input.split_at(dim);
                 let action = self.space.action_of(coordinates);
                 let value = of(&|place| match place {
-                    Place::State(index) => state[index],
-                    Place::NextState(index) => successor[index],
-                    Place::Action(index) => action[index],
-                    Place::Reward(column) => own[column],
+                    Operand::State(index) => state[index],
+                    Operand::NextState(index) => successor[index],
+                    Operand::Action(index) => action[index],
+                    Operand::Reward(column) => own[column],
                 });
                 all.extend_from_slice(own);
                 all.push(value);

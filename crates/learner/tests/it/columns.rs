@@ -5,7 +5,7 @@ use crate::support::bytes;
 use criticd_learner::KindSetting;
 use criticd_learner::action::{ActionSpace, ActionValue, Successor, Trace};
 use criticd_learner::influence::influence;
-use criticd_learner::math::columns::Given;
+use criticd_learner::math::columns::GivenFunction;
 use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::embedding::StateKind::{self, Category, Periodic, Real};
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
@@ -36,7 +36,7 @@ fn kernel(linear: f64) -> Kernel {
     Kernel::gaussian(2.0, CONSTANT, Metric::Ard(vec![0.7, 0.4, 0.3]))
         .with_profile(Profile::Matern52)
         .with_kinds(&KINDS)
-        .with_linear_columns(DIM, linear, Given::Linear)
+        .with_linear_columns(DIM, linear, GivenFunction::Linear)
 }
 
 fn hyperparameters(linear: f64) -> Hyperparameters {
@@ -170,7 +170,7 @@ fn a_line_goes_on_where_no_row_has_been() {
 #[test]
 fn without_linear_columns_nothing_is_another_bit() {
     let plain = Kernel::gaussian(2.0, CONSTANT, Metric::Isotropic(0.5));
-    assert_eq!(plain.clone().with_linear_columns(DIM, 0.0, Given::Bounded), plain);
+    assert_eq!(plain.clone().with_linear_columns(DIM, 0.0, GivenFunction::Bounded), plain);
     let written = rmp_serde::to_vec_named(&plain).unwrap();
     assert!(!String::from_utf8_lossy(&written).contains("columns"));
 }
@@ -297,10 +297,10 @@ fn a_refit_compares_kernels_with_columns_and_without() {
 fn lines_of_values_are_bounded_unless_they_are_asked_for() {
     let line = |settings: Settings| settings.line()(3);
     let of = |discount, linear_columns| line(Settings { discount, linear_columns, ..Settings::default() });
-    assert_eq!(of(0.9, LinearColumns::Auto), Given::Bounded(3));
-    assert_eq!(of(0.0, LinearColumns::Auto), Given::Linear(3));
-    assert_eq!(of(0.9, LinearColumns::Always), Given::Linear(3));
+    assert_eq!(of(0.9, LinearColumns::Auto), GivenFunction::Bounded(3));
+    assert_eq!(of(0.0, LinearColumns::Auto), GivenFunction::Linear(3));
+    assert_eq!(of(0.9, LinearColumns::Always), GivenFunction::Linear(3));
     let of_actions =
         ActionValue { space: ActionSpace::Discrete(2), successor: Successor::Sarsa, trace: Trace::OnPolicy };
-    assert_eq!(line(Settings { action_value: Some(of_actions), ..Settings::default() }), Given::Linear(3));
+    assert_eq!(line(Settings { action_value: Some(of_actions), ..Settings::default() }), GivenFunction::Linear(3));
 }

@@ -5,7 +5,7 @@ use criticd_learner::action::{ActionColumns, ActionSpace, ActionValue, Column};
 use criticd_learner::batch::{BatchError, Given};
 use criticd_learner::math::dictionary::StoppingRule;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd_learner::off_policy::{ELEMENTS_MAX, Estimate, Fault, Findings, Judged, Policy, Refusal, Taught, learn};
+use criticd_learner::off_policy::{ELEMENTS_MAX, Estimate, Fault, Findings, Judged, NoInterval, Policy, Taught, learn};
 use criticd_learner::snapshot::Inputs;
 use criticd_learner::transition::Rows;
 use criticd_learner::{Lambda, Settings, VarianceKind, effective_tolerance};
@@ -102,7 +102,7 @@ fn found(judged: &Judged, noise_variance: f64, most: usize) -> Findings {
     judged.findings(Some(fitted), 30.0)
 }
 
-fn fqe(found: &Findings) -> (Estimate, Vec<Refusal>) {
+fn fqe(found: &Findings) -> (Estimate, Vec<NoInterval>) {
     let (_, estimate, refusals) = found.estimates().into_iter().find(|(name, ..)| *name == "fqe").unwrap();
     (estimate, refusals)
 }
@@ -113,7 +113,7 @@ fn a_dictionary_that_grows_gives_intervals_that_hold_the_truth() {
     for seed in 0..40 {
         let judged = episodes(60, 0.5, 0.5, seed, judged_policy);
         let (_, refused) = fqe(&found(&judged, 0.7, 0));
-        assert!(matches!(refused[..], [Refusal::TraceGap { elements: FEW, .. }]), "{refused:?}");
+        assert!(matches!(refused[..], [NoInterval::TraceGap { elements: FEW, .. }]), "{refused:?}");
         let found = found(&judged, 0.7, ELEMENTS_MAX);
         let (estimate, refused) = fqe(&found);
         assert!(refused.is_empty(), "{refused:?}");
@@ -133,7 +133,7 @@ fn the_rows_alone_decide_how_far_a_dictionary_grows_and_it_is_bounded() {
     let [once, again] = [(); 2].map(|()| found(&judged, 0.7, ELEMENTS_MAX));
     assert_eq!(fqe(&once), fqe(&again));
     let bounded = found(&judged, 0.7, FEW + 2);
-    assert!(matches!(fqe(&bounded).1[..], [Refusal::TraceGap { elements, .. }] if elements == FEW + 2));
+    assert!(matches!(fqe(&bounded).1[..], [NoInterval::TraceGap { elements, .. }] if elements == FEW + 2));
     let few = bounded.fitted.as_ref().unwrap().trace_gap;
     assert!(few > once.fitted.as_ref().unwrap().trace_gap);
 }
@@ -142,7 +142,10 @@ fn the_rows_alone_decide_how_far_a_dictionary_grows_and_it_is_bounded() {
 fn rows_that_weights_take_up_give_no_interval() {
     let judged = episodes(2, 0.5, 0.01, 1, judged_policy);
     let (_, refused) = fqe(&found(&judged, 1e-4, ELEMENTS_MAX));
-    assert!(matches!(refused[..], [Refusal::FewRows { rows, freedom }] if 2.0 * freedom > rows as f64), "{refused:?}");
+    assert!(
+        matches!(refused[..], [NoInterval::FewRows { rows, freedom }] if 2.0 * freedom > rows as f64),
+        "{refused:?}"
+    );
     assert!(refused[0].to_string().starts_with("no interval of the fitted Q: 18 rows decide"));
 }
 
@@ -151,5 +154,5 @@ fn a_policy_that_does_what_was_not_done_gets_no_interval() {
     let always = |_| [0.0, 1.0];
     let judged = episodes(60, 0.0, 0.5, 1, always);
     let (_, refused) = fqe(&found(&judged, 0.7, ELEMENTS_MAX));
-    assert!(refused.iter().any(|refusal| matches!(refusal, Refusal::Far { share } if *share == 1.0)), "{refused:?}");
+    assert!(refused.iter().any(|refusal| matches!(refusal, NoInterval::Far { share } if *share == 1.0)), "{refused:?}");
 }

@@ -1,7 +1,7 @@
 //! Learners of different streams are together what one learner of all of them is.
 
 use crate::removal::{assert_same, empty, learned, settings, stream};
-use criticd_learner::merge::{Coordinator, Message, Verdict, Version};
+use criticd_learner::merge::{Coordinator, Message, MessageVerdict, Version};
 use criticd_learner::model::{MergeError, Model, Sums};
 use criticd_learner::removal::{Offsets, Placed};
 use criticd_learner::{Lambda, Settings, VarianceKind};
@@ -104,15 +104,15 @@ fn a_message_counts_if_it_is_newer_and_of_the_present_epoch() {
     let version = |incarnation, removals, offset| Version { incarnation, removals, offset };
     let mut coordinator = Coordinator::new(3);
     let mut take = |epoch, worker, version| coordinator.take(Message { epoch, worker, version, sums: () });
-    assert_eq!(take(3, 1, version(0, 0, 10)), Verdict::Accepted);
-    assert_eq!(take(3, 1, version(0, 0, 10)), Verdict::NotNewer { held: version(0, 0, 10) });
-    assert_eq!(take(3, 1, version(0, 0, 9)), Verdict::NotNewer { held: version(0, 0, 10) });
-    assert_eq!(take(2, 1, version(9, 9, 99)), Verdict::WrongEpoch { present: 3 });
+    assert_eq!(take(3, 1, version(0, 0, 10)), MessageVerdict::Accepted);
+    assert_eq!(take(3, 1, version(0, 0, 10)), MessageVerdict::NotNewer { held: version(0, 0, 10) });
+    assert_eq!(take(3, 1, version(0, 0, 9)), MessageVerdict::NotNewer { held: version(0, 0, 10) });
+    assert_eq!(take(2, 1, version(9, 9, 99)), MessageVerdict::WrongEpoch { present: 3 });
     // Fewer rows are newer after a removal, and after a journal was lost.
-    assert_eq!(take(3, 1, version(0, 1, 4)), Verdict::Accepted);
-    assert_eq!(take(3, 1, version(1, 0, 2)), Verdict::Accepted);
-    assert_eq!(take(3, 1, version(0, 2, 90)), Verdict::NotNewer { held: version(1, 0, 2) });
-    assert_eq!(take(3, 0, version(0, 0, 0)), Verdict::Accepted);
+    assert_eq!(take(3, 1, version(0, 1, 4)), MessageVerdict::Accepted);
+    assert_eq!(take(3, 1, version(1, 0, 2)), MessageVerdict::Accepted);
+    assert_eq!(take(3, 1, version(0, 2, 90)), MessageVerdict::NotNewer { held: version(1, 0, 2) });
+    assert_eq!(take(3, 0, version(0, 0, 0)), MessageVerdict::Accepted);
     assert_eq!(coordinator.held().map(|(worker, ..)| worker).collect::<Vec<_>>(), [0, 1]);
     assert_eq!((coordinator.dismiss(1), coordinator.dismiss(1)), (Some(()), None));
     assert_eq!((coordinator.version(1), coordinator.version(0)), (None, Some(Version::default())));

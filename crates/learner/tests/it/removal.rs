@@ -6,7 +6,7 @@ use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::{Model, Removed, Sums, Unremovable};
 use criticd_learner::refit::{self, RefitTrigger};
-use criticd_learner::removal::{Offsets, Place, Placed, Selector, resolve};
+use criticd_learner::removal::{Offsets, Placed, RowPlace, Selector, resolve};
 use criticd_learner::snapshot::Inputs;
 use criticd_learner::transition::Rows;
 use criticd_learner::window::Window;
@@ -359,7 +359,7 @@ fn selectors_name_their_union_once() {
     let sessions = ["", "r", "r", "s", "r", "r"];
     let times = [Some(0.0), None, Some(2.0), Some(3.0), Some(4.0), None];
     let places =
-        || (0..6).map(|i| Place { offset: 10 + i as u64, stream: streams[i], session: sessions[i], time: times[i] });
+        || (0..6).map(|i| RowPlace { offset: 10 + i as u64, stream: streams[i], session: sessions[i], time: times[i] });
     let found = |selectors: &[Selector]| {
         let found = resolve(selectors, places());
         (found.offsets, found.without_time)

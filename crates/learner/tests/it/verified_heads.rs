@@ -1,7 +1,7 @@
 //! What heads predicted of returns is compared with the returns that came.
 
 use criticd_learner::Settings;
-use criticd_learner::heads::{Cumulant, Head, Rate, Verdict, Verified};
+use criticd_learner::heads::{Cumulant, Head, HeadVerdict, Rate, Verified};
 use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
@@ -65,7 +65,7 @@ fn learn(model: &mut Model, rows: &Rows, piece: usize) {
     }
 }
 
-fn verdicts(model: &Model) -> Vec<Option<Verdict>> {
+fn verdicts(model: &Model) -> Vec<Option<HeadVerdict>> {
     let bank = model.heads().unwrap();
     (0..bank.heads().len()).map(|h| bank.verdict(h)).collect()
 }

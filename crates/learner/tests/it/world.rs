@@ -13,12 +13,12 @@ use criticd_learner::world::{
     WorldError,
 };
 use criticd_reference::explicit_seed;
-use criticd_reference::golden_world::{Given, read};
+use criticd_reference::golden_world::{GivenCase, read};
 use proptest::prelude::*;
 
 /// A case, with the empty world of its dictionaries.
-fn case(name: &str) -> (Given, World) {
-    let given = Given::new(&read(name));
+fn case(name: &str) -> (GivenCase, World) {
+    let given = GivenCase::new(&read(name));
     let (after, ..) = given.after();
     let (elements, _) = given.pursue(&after);
     let world = given.empty(after, &elements);
@@ -66,7 +66,7 @@ fn apart(a: &World, b: &World) -> f64 {
     sums(a).iter().zip(&sums(b)).map(|(a, b)| error(a, b)).fold(0.0, f64::max)
 }
 
-fn solved(name: &str) -> (Given, Dynamics, Table) {
+fn solved(name: &str) -> (GivenCase, Dynamics, Table) {
     let (given, mut world) = case(name);
     world.learn(&given.rows()).unwrap();
     let dynamics = world.solve(given.ridge(), LOST_MAX).unwrap();
@@ -352,7 +352,7 @@ fn each_trap_is_refused() {
     let short = Transitions { rewards: &[], ..given.rows() };
     assert!(matches!(world.learn(&short), Err(WorldError::Size { what: "rewards", .. })));
     let basis = |kernel: &Kernel, dim| Basis::of_states(Inputs::identity(dim), kernel, &vec![0.0; dim]).unwrap();
-    let linear = Kernel { bias_variance: 1.0, ..delta(1) }.with_linear_columns(1, 1.0, columns::Given::Linear);
+    let linear = Kernel { bias_variance: 1.0, ..delta(1) }.with_linear_columns(1, 1.0, columns::GivenFunction::Linear);
     assert_eq!(World::new(basis(&delta(2), 2), basis(&linear, 1), 1).unwrap_err(), WorldError::Columns);
     assert!(World::new(basis(&delta(1), 1), basis(&delta(1), 1), 1).is_err());
 }

@@ -52,7 +52,7 @@ impl Stream for UnixStream {
 }
 
 /// Why there is no answer.
-enum Fault {
+enum ReqFault {
     Late,
     Gone,
     /// What came is not what a REP socket sends.
@@ -60,7 +60,7 @@ enum Fault {
     TooLong,
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for ReqFault {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Self::Late,
@@ -69,7 +69,7 @@ impl From<io::Error> for Fault {
     }
 }
 
-struct Frame {
+struct ReqFrame {
     flags: u8,
     body: Vec<u8>,
 }
@@ -101,14 +101,14 @@ impl Req {
     ) -> Result<Option<Vec<u8>>, ConnectionError> {
         match self.exchange(question, bytes_max as u64, Instant::now() + timeout) {
             Ok(answer) => Ok(Some(answer)),
-            Err(Fault::Late) => Ok(None),
-            Err(Fault::Gone) => Err(ConnectionError::Lost(self.endpoint.clone())),
-            Err(Fault::Foreign) => Err(ConnectionError::Foreign(self.endpoint.clone())),
-            Err(Fault::TooLong) => Err(ConnectionError::TooLong { endpoint: self.endpoint.clone(), bytes_max }),
+            Err(ReqFault::Late) => Ok(None),
+            Err(ReqFault::Gone) => Err(ConnectionError::Lost(self.endpoint.clone())),
+            Err(ReqFault::Foreign) => Err(ConnectionError::Foreign(self.endpoint.clone())),
+            Err(ReqFault::TooLong) => Err(ConnectionError::TooLong { endpoint: self.endpoint.clone(), bytes_max }),
         }
     }
 
-    fn shake_hands(&mut self, deadline: Instant) -> Result<(), Fault> {
+    fn shake_hands(&mut self, deadline: Instant) -> Result<(), ReqFault> {
         let mut greeting = [0; GREETING_BYTES];
         greeting[..12].copy_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0]);
         greeting[12..16].copy_from_slice(b"NULL");
@@ -116,26 +116,26 @@ impl Req {
         let theirs = self.read(GREETING_BYTES as u64, deadline)?;
         let is_ours = theirs[0] == 0xff && theirs[9] & 1 == 1 && theirs[10] >= 3;
         if !is_ours || theirs[12..32] != greeting[12..32] {
-            return Err(Fault::Foreign);
+            return Err(ReqFault::Foreign);
         }
         let ready = [&b"\x05READY"[..], &property(b"Socket-Type", b"REQ"), &property(b"Identity", b"")].concat();
         self.send(COMMAND, &ready, deadline)?;
         let theirs = self.frame(COMMANDS_BYTES, deadline)?;
         let is_ready = theirs.flags & COMMAND != 0 && theirs.body.starts_with(b"\x05READY");
-        if is_ready { Ok(()) } else { Err(Fault::Foreign) }
+        if is_ready { Ok(()) } else { Err(ReqFault::Foreign) }
     }
 
-    fn exchange(&mut self, question: &[u8], bytes_max: u64, deadline: Instant) -> Result<Vec<u8>, Fault> {
+    fn exchange(&mut self, question: &[u8], bytes_max: u64, deadline: Instant) -> Result<Vec<u8>, ReqFault> {
         self.send(MORE, b"", deadline)?;
         self.send(0, question, deadline)?;
         let mut left = COMMANDS_BYTES;
-        let mut next = |socket: &mut Self, most: u64| -> Result<Frame, Fault> {
+        let mut next = |socket: &mut Self, most: u64| -> Result<ReqFrame, ReqFault> {
             loop {
                 let frame = socket.frame(most.max(left), deadline)?;
                 if frame.flags & COMMAND == 0 {
                     return Ok(frame);
                 }
-                left = left.checked_sub(frame.body.len() as u64 + FRAME_BYTES).ok_or(Fault::TooLong)?;
+                left = left.checked_sub(frame.body.len() as u64 + FRAME_BYTES).ok_or(ReqFault::TooLong)?;
                 // Its heartbeat: behind the name stands how long it waits, and what it wants to hear again.
                 if let Some([_, _, context @ ..]) = frame.body.strip_prefix(b"\x04PING") {
                     socket.send(COMMAND, &[&b"\x04PONG"[..], context].concat(), deadline)?;
@@ -144,27 +144,27 @@ impl Req {
         };
         let delimiter = next(self, 0)?;
         if delimiter.flags & MORE == 0 || !delimiter.body.is_empty() {
-            return Err(Fault::Foreign);
+            return Err(ReqFault::Foreign);
         }
         let answer = next(self, bytes_max)?;
-        if answer.flags & MORE == 0 { Ok(answer.body) } else { Err(Fault::Foreign) }
+        if answer.flags & MORE == 0 { Ok(answer.body) } else { Err(ReqFault::Foreign) }
     }
 
     /// The next frame, of at most `bytes_max` bytes.
-    fn frame(&mut self, bytes_max: u64, deadline: Instant) -> Result<Frame, Fault> {
+    fn frame(&mut self, bytes_max: u64, deadline: Instant) -> Result<ReqFrame, ReqFault> {
         let flags = self.read(1, deadline)?[0];
         if flags & !(MORE | LONG | COMMAND) != 0 {
-            return Err(Fault::Foreign);
+            return Err(ReqFault::Foreign);
         }
         let width = if flags & LONG != 0 { 8 } else { 1 };
         let length = self.read(width, deadline)?.iter().fold(0, |length, &byte| length << 8 | u64::from(byte));
         if length > bytes_max {
-            return Err(Fault::TooLong);
+            return Err(ReqFault::TooLong);
         }
-        Ok(Frame { flags, body: self.read(length, deadline)? })
+        Ok(ReqFrame { flags, body: self.read(length, deadline)? })
     }
 
-    fn send(&mut self, flags: u8, body: &[u8], deadline: Instant) -> Result<(), Fault> {
+    fn send(&mut self, flags: u8, body: &[u8], deadline: Instant) -> Result<(), ReqFault> {
         match u8::try_from(body.len()) {
             Ok(length) => self.write(&[flags, length], deadline)?,
             Err(_) => {
@@ -176,14 +176,14 @@ impl Req {
     }
 
     /// Read a number of bytes, into memory that grows as they come.
-    fn read(&mut self, bytes: u64, deadline: Instant) -> Result<Vec<u8>, Fault> {
-        let (mut found, bytes) = (Vec::new(), usize::try_from(bytes).map_err(|_| Fault::TooLong)?);
+    fn read(&mut self, bytes: u64, deadline: Instant) -> Result<Vec<u8>, ReqFault> {
+        let (mut found, bytes) = (Vec::new(), usize::try_from(bytes).map_err(|_| ReqFault::TooLong)?);
         while found.len() < bytes {
             let from = found.len();
             found.resize(bytes.min(from + CHUNK), 0);
             self.stream.set_timeouts(left(deadline)?)?;
             match self.stream.read(&mut found[from..]) {
-                Ok(0) => return Err(Fault::Gone),
+                Ok(0) => return Err(ReqFault::Gone),
                 Ok(n) => found.truncate(from + n),
                 Err(e) if e.kind() == ErrorKind::Interrupted => found.truncate(from),
                 Err(e) => return Err(e.into()),
@@ -192,11 +192,11 @@ impl Req {
         Ok(found)
     }
 
-    fn write(&mut self, mut bytes: &[u8], deadline: Instant) -> Result<(), Fault> {
+    fn write(&mut self, mut bytes: &[u8], deadline: Instant) -> Result<(), ReqFault> {
         while !bytes.is_empty() {
             self.stream.set_timeouts(left(deadline)?)?;
             match self.stream.write(bytes) {
-                Ok(0) => return Err(Fault::Gone),
+                Ok(0) => return Err(ReqFault::Gone),
                 Ok(n) => bytes = &bytes[n..],
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e.into()),
@@ -206,16 +206,16 @@ impl Req {
     }
 }
 
-fn open(endpoint: &Endpoint, deadline: Instant) -> Result<Box<dyn Stream>, Fault> {
+fn open(endpoint: &Endpoint, deadline: Instant) -> Result<Box<dyn Stream>, ReqFault> {
     loop {
         match open_once(endpoint, deadline) {
-            Err(Fault::Gone) => std::thread::sleep(PAUSE.min(left(deadline)?)),
+            Err(ReqFault::Gone) => std::thread::sleep(PAUSE.min(left(deadline)?)),
             opened => return opened,
         }
     }
 }
 
-fn open_once(endpoint: &Endpoint, deadline: Instant) -> Result<Box<dyn Stream>, Fault> {
+fn open_once(endpoint: &Endpoint, deadline: Instant) -> Result<Box<dyn Stream>, ReqFault> {
     match endpoint {
         Endpoint::Ipc(path) => Ok(Box::new(UnixStream::connect(path)?)),
         Endpoint::Tcp { host, port } => {
@@ -225,14 +225,14 @@ fn open_once(endpoint: &Endpoint, deadline: Instant) -> Result<Box<dyn Stream>, 
                     return Ok(Box::new(stream));
                 }
             }
-            Err(Fault::Gone)
+            Err(ReqFault::Gone)
         }
     }
 }
 
 /// Time until then, not zero.
-fn left(deadline: Instant) -> Result<Duration, Fault> {
-    Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero()).ok_or(Fault::Late)
+fn left(deadline: Instant) -> Result<Duration, ReqFault> {
+    Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero()).ok_or(ReqFault::Late)
 }
 
 fn property(name: &[u8], value: &[u8]) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! Requests for actions, and the decisions that answer them.
 
 use super::ArrayForm;
-use super::tensor::Written;
+use super::tensor::WrittenTensor;
 use criticd_learner::act::{Decision, Exploration, Question};
 use criticd_learner::snapshot::Snapshot;
 use nalgebra::DMatrix;
@@ -61,10 +61,10 @@ impl ActRequest {
 /// The reply to `act`.
 #[derive(Serialize)]
 pub(super) struct ActBody<'a> {
-    actions: Written<'a>,
-    mean: Written<'a>,
+    actions: WrittenTensor<'a>,
+    mean: WrittenTensor<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    std: Option<Written<'a>>,
+    std: Option<WrittenTensor<'a>>,
     /// Nil where there is a density in place of a probability, and where the caller's fallback acts.
     probability: Vec<Option<f64>>,
     unknown: Vec<bool>,
@@ -80,13 +80,13 @@ pub(super) struct ActBody<'a> {
 }
 
 /// Numbers of decisions, laid out as their reply has them.
-pub(super) struct Columns {
+pub(super) struct DecisionColumns {
     actions: DMatrix<f64>,
     mean: Vec<f64>,
     std: Option<Vec<f64>>,
 }
 
-impl Columns {
+impl DecisionColumns {
     pub(super) fn of(decisions: &[Decision]) -> Self {
         let width = decisions.first().map_or(0, |decision| decision.action.len());
         Self {
@@ -98,12 +98,17 @@ impl Columns {
 }
 
 impl<'a> ActBody<'a> {
-    pub(super) fn new(columns: &'a Columns, decisions: &[Decision], snapshot: &'a Snapshot, form: ArrayForm) -> Self {
+    pub(super) fn new(
+        columns: &'a DecisionColumns,
+        decisions: &[Decision],
+        snapshot: &'a Snapshot,
+        form: ArrayForm,
+    ) -> Self {
         let copies = decisions.iter().filter_map(|decision| decision.copy);
         Self {
-            actions: Written::columns(&columns.actions, form),
-            mean: Written::vector(&columns.mean, form),
-            std: columns.std.as_ref().map(|std| Written::vector(std, form)),
+            actions: WrittenTensor::columns(&columns.actions, form),
+            mean: WrittenTensor::vector(&columns.mean, form),
+            std: columns.std.as_ref().map(|std| WrittenTensor::vector(std, form)),
             probability: decisions.iter().map(|decision| decision.probability).collect(),
             unknown: decisions.iter().map(|decision| decision.unknown).collect(),
             decision_id: decisions.iter().map(|decision| decision.id).collect(),

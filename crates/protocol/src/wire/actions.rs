@@ -2,7 +2,7 @@
 
 use super::checks::{check_count, finite_vector, nested, out_of_range, weights};
 use super::reader::Field;
-use super::tensor::Written;
+use super::tensor::WrittenTensor;
 use super::{ArrayForm, WireError, excerpt};
 use criticd_learner::action::ActionSpace;
 use criticd_learner::snapshot::Actions;
@@ -19,25 +19,25 @@ pub(super) struct ActionsBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    low: Option<Written<'a>>,
+    low: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    high: Option<Written<'a>>,
+    high: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    copies: Option<Written<'a>>,
+    copies: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prior_mean: Option<f64>,
 }
 
 impl<'a> ActionsBody<'a> {
     pub(super) fn new(actions: &'a Actions, form: ArrayForm) -> Self {
-        let copies = (actions.copies.ncols() > 0).then(|| Written::matrix(&actions.copies, 0, form));
+        let copies = (actions.copies.ncols() > 0).then(|| WrittenTensor::matrix(&actions.copies, 0, form));
         let prior_mean = Some(actions.prior_mean).filter(|mean| *mean != 0.0);
         match &actions.space {
             ActionSpace::Discrete(count) => {
                 Self { kind: "discrete", count: Some(*count), low: None, high: None, copies, prior_mean }
             }
             ActionSpace::Box { low, high } => {
-                let vector = |values: &'a Vec<f64>| Some(Written::vector(values, form));
+                let vector = |values: &'a Vec<f64>| Some(WrittenTensor::vector(values, form));
                 Self { kind: "box", count: None, low: vector(low), high: vector(high), copies, prior_mean }
             }
         }

@@ -1,8 +1,8 @@
 //! The parts of messages that carry a model.
 
 use super::ArrayForm;
-use super::tensor::Written;
-use criticd_learner::math::columns::Given;
+use super::tensor::WrittenTensor;
+use criticd_learner::math::columns::GivenFunction;
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Metric, Profile};
 use criticd_learner::snapshot::{Inputs, Snapshot, Tracked};
@@ -51,10 +51,10 @@ impl<'a> ModelBody<'a> {
 /// What rows change in a model of one generation.
 #[derive(Serialize)]
 pub(super) struct PosteriorBody<'a> {
-    dictionary: Written<'a>,
-    weights: Written<'a>,
+    dictionary: WrittenTensor<'a>,
+    weights: WrittenTensor<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    variance: Option<Written<'a>>,
+    variance: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     log_evidence: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,23 +68,23 @@ pub(super) struct PosteriorBody<'a> {
     #[serde(skip_serializing_if = "is_false")]
     provisional: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    level: Option<Written<'a>>,
+    level: Option<WrittenTensor<'a>>,
 }
 
 impl<'a> PosteriorBody<'a> {
     /// With the rows of the dictionary from `known_rows` on.
     pub(super) fn new(snapshot: &'a Snapshot, known_rows: usize, form: ArrayForm, variance: bool) -> Self {
         Self {
-            dictionary: Written::matrix(&snapshot.dictionary, known_rows, form),
-            weights: Written::columns(&snapshot.weights, form),
-            variance: snapshot.variance.as_ref().filter(|_| variance).map(|c| Written::matrix(c, 0, form)),
+            dictionary: WrittenTensor::matrix(&snapshot.dictionary, known_rows, form),
+            weights: WrittenTensor::columns(&snapshot.weights, form),
+            variance: snapshot.variance.as_ref().filter(|_| variance).map(|c| WrittenTensor::matrix(c, 0, form)),
             log_evidence: snapshot.log_evidence,
             score: snapshot.score,
             lambda: snapshot.lambda,
             returns: ReturnsBody::new(snapshot, form),
             tracked: TrackedBody::new(snapshot, form),
             provisional: snapshot.provisional,
-            level: (!snapshot.level.is_empty()).then(|| Written::vector(&snapshot.level, form)),
+            level: (!snapshot.level.is_empty()).then(|| WrittenTensor::vector(&snapshot.level, form)),
         }
     }
 }
@@ -95,10 +95,10 @@ pub(super) struct MeanBody<'a> {
     discount: f64,
     kernel: KernelBody<'a>,
     inputs: InputsBody<'a>,
-    dictionary: Written<'a>,
-    weights: Written<'a>,
+    dictionary: WrittenTensor<'a>,
+    weights: WrittenTensor<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    level: Option<Written<'a>>,
+    level: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mean: Option<Box<MeanBody<'a>>>,
 }
@@ -109,9 +109,9 @@ impl<'a> MeanBody<'a> {
             discount: mean.discount,
             kernel: KernelBody::new(&mean.hyperparameters, mean.dim(), form),
             inputs: InputsBody::new(&mean.inputs, form),
-            dictionary: Written::matrix(&mean.dictionary, 0, form),
-            weights: Written::columns(&mean.weights, form),
-            level: (!mean.level.is_empty()).then(|| Written::vector(&mean.level, form)),
+            dictionary: WrittenTensor::matrix(&mean.dictionary, 0, form),
+            weights: WrittenTensor::columns(&mean.weights, form),
+            level: (!mean.level.is_empty()).then(|| WrittenTensor::vector(&mean.level, form)),
             mean: mean.mean.as_deref().map(|behind| Box::new(Self::new(behind, form))),
         }
     }
@@ -120,9 +120,9 @@ impl<'a> MeanBody<'a> {
 /// How returns scatter about V, where a model says so.
 #[derive(Serialize)]
 struct ReturnsBody<'a> {
-    level: Written<'a>,
-    weights: Written<'a>,
-    floor: Written<'a>,
+    level: WrittenTensor<'a>,
+    weights: WrittenTensor<'a>,
+    floor: WrittenTensor<'a>,
     factor: f64,
     pairs: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,9 +132,9 @@ struct ReturnsBody<'a> {
 impl<'a> ReturnsBody<'a> {
     fn new(snapshot: &'a Snapshot, form: ArrayForm) -> Option<Self> {
         snapshot.returns.as_ref().map(|spread| Self {
-            level: Written::vector(&spread.level, form),
-            weights: Written::columns(&spread.weights, form),
-            floor: Written::vector(&spread.floor, form),
+            level: WrittenTensor::vector(&spread.level, form),
+            weights: WrittenTensor::columns(&spread.weights, form),
+            floor: WrittenTensor::vector(&spread.floor, form),
             factor: spread.factor,
             pairs: spread.pairs,
             coverage: spread.coverage,
@@ -145,17 +145,17 @@ impl<'a> ReturnsBody<'a> {
 /// What a mixture is made of, where a model answers with one.
 #[derive(Serialize)]
 struct TrackedBody<'a> {
-    base: Written<'a>,
-    gate: Written<'a>,
-    half_life: Written<'a>,
+    base: WrittenTensor<'a>,
+    gate: WrittenTensor<'a>,
+    half_life: WrittenTensor<'a>,
 }
 
 impl<'a> TrackedBody<'a> {
     fn new(snapshot: &'a Snapshot, form: ArrayForm) -> Option<Self> {
         snapshot.tracked.as_ref().map(|Tracked { base, gate, half_life }| Self {
-            base: Written::columns(base, form),
-            gate: Written::vector(gate, form),
-            half_life: Written::vector(half_life, form),
+            base: WrittenTensor::columns(base, form),
+            gate: WrittenTensor::vector(gate, form),
+            half_life: WrittenTensor::vector(half_life, form),
         })
     }
 }
@@ -188,23 +188,23 @@ pub(super) struct KernelBody<'a> {
     kind: &'static str,
     signal_variance: f64,
     bias_variance: f64,
-    relevance: Written<'a>,
+    relevance: WrittenTensor<'a>,
     /// Left out where it is what readers take it for.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<&'static str>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     kinds: &'a [StateKind],
     #[serde(skip_serializing_if = "Option::is_none")]
-    factors: Option<Written<'a>>,
+    factors: Option<WrittenTensor<'a>>,
     /// Eigenvectors and eigenvalues of Omega: what a reader would otherwise have to compute.
     #[serde(skip_serializing_if = "Option::is_none")]
-    directions: Option<Written<'a>>,
+    directions: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    strengths: Option<Written<'a>>,
+    strengths: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    columns: Vec<Given>,
+    columns: Vec<GivenFunction>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    column_variances: Option<Written<'a>>,
+    column_variances: Option<WrittenTensor<'a>>,
 }
 
 impl<'a> KernelBody<'a> {
@@ -216,9 +216,9 @@ impl<'a> KernelBody<'a> {
                 let found = kernel.metric.directions(dim);
                 let strengths: Vec<f64> = found.iter().map(|d| d.strength).collect();
                 (
-                    Some(Written::rows(factors, dim, form)),
-                    Some(Written::of(found.len(), dim, move |i, j| found[i].vector[j], form)),
-                    Some(Written::of(strengths.len(), 1, move |i, _| strengths[i], form).flat()),
+                    Some(WrittenTensor::rows(factors, dim, form)),
+                    Some(WrittenTensor::of(found.len(), dim, move |i, j| found[i].vector[j], form)),
+                    Some(WrittenTensor::of(strengths.len(), 1, move |i, _| strengths[i], form).flat()),
                 )
             }
             Metric::Isotropic(_) | Metric::Ard(_) => (None, None, None),
@@ -229,13 +229,13 @@ impl<'a> KernelBody<'a> {
             kinds: &kernel.kinds,
             signal_variance: kernel.signal_variance,
             bias_variance: kernel.bias_variance,
-            relevance: Written::of(dim, 1, move |i, _| relevance[i], form).flat(),
+            relevance: WrittenTensor::of(dim, 1, move |i, _| relevance[i], form).flat(),
             factors,
             directions,
             strengths,
             columns: kernel.columns.iter().map(|column| column.function).collect(),
             column_variances: (!kernel.columns.is_empty())
-                .then(|| Written::of(kernel.columns(), 1, |j, _| kernel.columns[j].variance, form).flat()),
+                .then(|| WrittenTensor::of(kernel.columns(), 1, |j, _| kernel.columns[j].variance, form).flat()),
         }
     }
 }
@@ -243,8 +243,8 @@ impl<'a> KernelBody<'a> {
 #[derive(Serialize)]
 pub(super) struct InputsBody<'a> {
     dim: usize,
-    shift: Written<'a>,
-    scale: Written<'a>,
+    shift: WrittenTensor<'a>,
+    scale: WrittenTensor<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     names: Option<&'a [String]>,
 }
@@ -253,8 +253,8 @@ impl<'a> InputsBody<'a> {
     pub(super) fn new(inputs: &'a Inputs, form: ArrayForm) -> Self {
         Self {
             dim: inputs.dim(),
-            shift: Written::vector(&inputs.shift, form),
-            scale: Written::vector(&inputs.scale, form),
+            shift: WrittenTensor::vector(&inputs.shift, form),
+            scale: WrittenTensor::vector(&inputs.scale, form),
             names: inputs.names.as_deref(),
         }
     }

@@ -1,6 +1,6 @@
 //! Messages from the daemon, and those that the command line sends to one.
 
-use super::act::{ActBody, Columns};
+use super::act::{ActBody, DecisionColumns};
 use super::actions::ActionsBody;
 use super::bodies::{HeadBody, InputsBody, MeanBody, ModelBody, PosteriorBody};
 use super::evaluate::{RetainedRows, RowsBody, findings_to_json};
@@ -9,7 +9,7 @@ use super::hello::{Greeting, HelloBody};
 use super::reader::{Field, Head, Reader};
 use super::status::Status;
 use super::suggest::SuggestBody;
-use super::tensor::{Flags, Written};
+use super::tensor::{Flags, WrittenTensor};
 use super::values::{ValueBody, ValuesBody};
 use super::{ArrayForm, ErrorCode, Id, VERSION, WireError};
 use criticd_learner::act::Decision;
@@ -231,7 +231,7 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         }
         Reply::Value { evaluation, snapshot } => to_map(&ValueBody::new(evaluation, snapshot, form)),
         Reply::Act { decisions, snapshot } => {
-            let columns = Columns::of(decisions);
+            let columns = DecisionColumns::of(decisions);
             to_map(&ActBody::new(&columns, decisions, snapshot, form))
         }
         Reply::Rows(rows) => to_map(&RowsBody::new(rows, form)),
@@ -501,7 +501,7 @@ fn request_head(id: u64, op: &str) -> Vec<u8> {
 /// # Panics
 /// If a state has no numbers.
 pub fn encode_policy_request(states: &[f64], dim: usize) -> Vec<u8> {
-    let states = Written::of(states.len() / dim, dim, |i, d| states[i * dim + d], ArrayForm::Tensor);
+    let states = WrittenTensor::of(states.len() / dim, dim, |i, d| states[i * dim + d], ArrayForm::Tensor);
     join([version(), to_map(&BTreeMap::from([("states", states)]))])
 }
 
@@ -529,34 +529,34 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         action_names: Option<&'a [String]>,
         #[serde(skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
-        states: Written<'a>,
-        next_states: Written<'a>,
-        rewards: Written<'a>,
+        states: WrittenTensor<'a>,
+        next_states: WrittenTensor<'a>,
+        rewards: WrittenTensor<'a>,
         terminated: Flags,
         truncated: Flags,
         #[serde(skip_serializing_if = "Option::is_none")]
-        discounts: Option<Written<'a>>,
+        discounts: Option<WrittenTensor<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        actions: Option<Written<'a>>,
+        actions: Option<WrittenTensor<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        times: Option<Written<'a>>,
+        times: Option<WrittenTensor<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        behavior_probs: Option<Written<'a>>,
+        behavior_probs: Option<WrittenTensor<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        target_probs: Option<Written<'a>>,
+        target_probs: Option<WrittenTensor<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        next_actions: Option<Written<'a>>,
+        next_actions: Option<WrittenTensor<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        next_action_probs: Option<Written<'a>>,
+        next_action_probs: Option<WrittenTensor<'a>>,
     }
     let (n, dim, form) = (batch.len(), batch.dim(), ArrayForm::Tensor);
     let narrow = |column: fn(&Batch, usize) -> Option<f64>| {
         let value = move |i, _| column(batch, i).expect("all rows have one");
-        column(batch, 0).map(|_| Written::of(n, 1, value, form).flat())
+        column(batch, 0).map(|_| WrittenTensor::of(n, 1, value, form).flat())
     };
     let wide = |column: fn(&Batch, usize) -> Option<&[f64]>| {
         let value = move |i, j| column(batch, i).expect("all rows have one")[j];
-        column(batch, 0).map(|first| Written::of(n, first.len(), value, form))
+        column(batch, 0).map(|first| WrittenTensor::of(n, first.len(), value, form))
     };
     let body = Body {
         stream: batch.stream(),
@@ -566,17 +566,17 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         reward_names: batch.names().rewards.as_deref(),
         action_names: batch.names().actions.as_deref(),
         seq: batch.seq(),
-        states: Written::of(n, dim, move |i, j| batch.state(i)[j], form),
-        next_states: Written::of(n, dim, move |i, j| batch.next_state(i)[j], form),
-        rewards: Written::of(n, batch.rewards_per_row(), move |i, j| batch.reward(i)[j], form).flat(),
+        states: WrittenTensor::of(n, dim, move |i, j| batch.state(i)[j], form),
+        next_states: WrittenTensor::of(n, dim, move |i, j| batch.next_state(i)[j], form),
+        rewards: WrittenTensor::of(n, batch.rewards_per_row(), move |i, j| batch.reward(i)[j], form).flat(),
         terminated: Flags { values: (0..n).map(|i| batch.terminated(i)).collect(), form },
         truncated: Flags { values: (0..n).map(|i| batch.truncated(i)).collect(), form },
         discounts: narrow(Batch::discount),
-        actions: wide(Batch::action).map(Written::flat),
+        actions: wide(Batch::action).map(WrittenTensor::flat),
         times: narrow(Batch::time),
         behavior_probs: narrow(Batch::behavior_prob),
         target_probs: narrow(Batch::target_prob),
-        next_actions: wide(Batch::next_action).map(Written::flat),
+        next_actions: wide(Batch::next_action).map(WrittenTensor::flat),
         next_action_probs: wide(Batch::next_action_probs),
     };
     to_map(&body)

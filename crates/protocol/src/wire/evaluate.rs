@@ -2,7 +2,7 @@
 
 use super::ArrayForm;
 use super::act::Given;
-use super::tensor::Written;
+use super::tensor::WrittenTensor;
 use criticd_learner::off_policy::{Estimate, Findings};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -113,11 +113,11 @@ pub(super) struct RowsBody<'a> {
     from: u64,
     next: u64,
     end: u64,
-    states: Written<'a>,
+    states: WrittenTensor<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    actions: Option<Written<'a>>,
-    rewards: Written<'a>,
-    behavior_probs: Written<'a>,
+    actions: Option<WrittenTensor<'a>>,
+    rewards: WrittenTensor<'a>,
+    behavior_probs: WrittenTensor<'a>,
     stream_numbers: &'a [u32],
     stream_names: &'a [String],
     streams: &'a [u32],
@@ -130,7 +130,8 @@ pub(super) struct RowsBody<'a> {
 impl<'a> RowsBody<'a> {
     pub(super) fn new(rows: &'a RetainedRows, form: ArrayForm) -> Self {
         let n = rows.len();
-        let matrix = |values: &'a [f64], width: usize| Written::of(n, width, move |i, d| values[i * width + d], form);
+        let matrix =
+            |values: &'a [f64], width: usize| WrittenTensor::of(n, width, move |i, d| values[i * width + d], form);
         Self {
             from: rows.from,
             next: rows.from + n as u64,
@@ -138,7 +139,7 @@ impl<'a> RowsBody<'a> {
             states: matrix(&rows.states, rows.dim),
             actions: (rows.action_width > 0).then(|| matrix(&rows.actions, rows.action_width)),
             rewards: matrix(&rows.rewards, rows.rewards_per_row),
-            behavior_probs: Written::vector(&rows.behavior_probs, form),
+            behavior_probs: WrittenTensor::vector(&rows.behavior_probs, form),
             stream_numbers: &rows.streams,
             stream_names: &rows.names,
             streams: &rows.named,

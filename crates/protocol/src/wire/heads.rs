@@ -3,11 +3,11 @@
 use super::bodies::{InputsBody, KernelBody, NoiseBody};
 use super::checks::{check_count, finite_vector, nested, rows};
 use super::reader::{Field, Head as Kind};
-use super::tensor::Written;
+use super::tensor::WrittenTensor;
 use super::{ArrayForm, ErrorCode, WireError};
 use criticd_learner::LabelPart;
 use criticd_learner::heads::{
-    Continuation, Cumulant, Expression, Head, HeadBasis, HeadEvaluation, HeadsSnapshot, NAME_MAX, Rate, Verdict,
+    Continuation, Cumulant, Expression, Head, HeadBasis, HeadEvaluation, HeadVerdict, HeadsSnapshot, NAME_MAX, Rate,
     Verified,
 };
 use criticd_learner::snapshot::Snapshot;
@@ -372,9 +372,9 @@ pub struct VerdictForm {
     factor: f64,
 }
 
-impl From<Verdict> for VerdictForm {
-    fn from(verdict: Verdict) -> Self {
-        let Verdict { pairs, coverage, bias, unexplained, factor } = verdict;
+impl From<HeadVerdict> for VerdictForm {
+    fn from(verdict: HeadVerdict) -> Self {
+        let HeadVerdict { pairs, coverage, bias, unexplained, factor } = verdict;
         Self { pairs, coverage, bias, unexplained, factor }
     }
 }
@@ -400,15 +400,15 @@ pub struct HeadAnswers<'a> {
 #[derive(Serialize)]
 pub(super) struct HeadAnswersBody<'a> {
     names: &'a [&'a str],
-    mean: Written<'a>,
+    mean: WrittenTensor<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    variance: Option<Written<'a>>,
+    variance: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    return_variance: Option<Written<'a>>,
+    return_variance: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pairs: Option<Vec<u64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    coverage: Option<Written<'a>>,
+    coverage: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     learning: BTreeMap<&'a str, f64>,
 }
@@ -416,7 +416,7 @@ pub(super) struct HeadAnswersBody<'a> {
 impl<'a> HeadAnswersBody<'a> {
     pub(super) fn new(answers: &'a HeadAnswers<'a>, form: ArrayForm) -> Self {
         let HeadEvaluation { mean, variance } = answers.evaluation;
-        let matrix = |values: &'a DMatrix<f64>| Written::matrix(values, 0, form);
+        let matrix = |values: &'a DMatrix<f64>| WrittenTensor::matrix(values, 0, form);
         Self {
             names: &answers.names,
             mean: matrix(mean),
@@ -435,51 +435,51 @@ fn pairs(verified: &[Verified]) -> Vec<u64> {
 }
 
 /// Coverage of each head, NaN where nothing is known.
-fn coverage(verified: &[Verified], form: ArrayForm) -> Written<'_> {
-    Written::of(verified.len(), 1, |h, _| verified[h].coverage.unwrap_or(f64::NAN), form).flat()
+fn coverage(verified: &[Verified], form: ArrayForm) -> WrittenTensor<'_> {
+    WrittenTensor::of(verified.len(), 1, |h, _| verified[h].coverage.unwrap_or(f64::NAN), form).flat()
 }
 
 /// The heads of a snapshot, as it is written.
 #[derive(Serialize)]
 pub(super) struct HeadsBody<'a> {
     heads: Vec<HeadForm>,
-    weights: Written<'a>,
-    signals: Written<'a>,
-    ratios: Written<'a>,
+    weights: WrittenTensor<'a>,
+    signals: WrittenTensor<'a>,
+    ratios: WrittenTensor<'a>,
     weightings: &'a [usize],
     #[serde(skip_serializing_if = "Option::is_none")]
-    level: Option<Written<'a>>,
+    level: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bases: Vec<BasisBody<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    factors: Option<Written<'a>>,
+    factors: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pairs: Option<Vec<u64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    coverage: Option<Written<'a>>,
+    coverage: Option<WrittenTensor<'a>>,
 }
 
 #[derive(Serialize)]
 struct BasisBody<'a> {
-    vectors: Written<'a>,
-    values: Written<'a>,
+    vectors: WrittenTensor<'a>,
+    values: WrittenTensor<'a>,
 }
 
 impl<'a> HeadsBody<'a> {
     pub(super) fn new(heads: &'a HeadsSnapshot, form: ArrayForm, variance: bool) -> Self {
         let basis = |basis: &'a HeadBasis| BasisBody {
-            vectors: Written::matrix(&basis.vectors, 0, form),
-            values: Written::vector(&basis.values, form),
+            vectors: WrittenTensor::matrix(&basis.vectors, 0, form),
+            values: WrittenTensor::vector(&basis.values, form),
         };
         let HeadsSnapshot { verified, .. } = heads;
-        let factors = || Written::of(verified.len(), 1, |h, _| verified[h].factor, form).flat();
-        let level = || Written::of(verified.len(), 1, |h, _| heads.heads[h].level, form).flat();
+        let factors = || WrittenTensor::of(verified.len(), 1, |h, _| verified[h].factor, form).flat();
+        let level = || WrittenTensor::of(verified.len(), 1, |h, _| heads.heads[h].level, form).flat();
         let is_known = verified.iter().any(|of| of.pairs > 0);
         Self {
             heads: heads.heads.iter().map(HeadForm::from).collect(),
-            weights: Written::matrix(&heads.weights, 0, form),
-            signals: Written::vector(&heads.signals, form),
-            ratios: Written::vector(&heads.ratios, form),
+            weights: WrittenTensor::matrix(&heads.weights, 0, form),
+            signals: WrittenTensor::vector(&heads.signals, form),
+            ratios: WrittenTensor::vector(&heads.ratios, form),
             weightings: &heads.weightings,
             level: heads.has_levels().then(level),
             bases: heads.bases.iter().filter(|_| variance).map(basis).collect(),
@@ -496,7 +496,7 @@ pub(super) struct BranchBody<'a> {
     noise: NoiseBody,
     kernel: KernelBody<'a>,
     inputs: InputsBody<'a>,
-    dictionary: Written<'a>,
+    dictionary: WrittenTensor<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     heads: Option<HeadsBody<'a>>,
 }
@@ -508,7 +508,7 @@ impl<'a> BranchBody<'a> {
             noise: NoiseBody::from(hyperparameters),
             kernel: KernelBody::new(hyperparameters, branch.dim(), form),
             inputs: InputsBody::new(inputs, form),
-            dictionary: Written::matrix(dictionary, 0, form),
+            dictionary: WrittenTensor::matrix(dictionary, 0, form),
             heads: heads.as_ref().map(|heads| HeadsBody::new(heads, form, variance)),
         }
     }

@@ -8,7 +8,7 @@ use super::status::{InputsStatus, KernelStatus, NoiseStatus, Relevance};
 use super::tensor::Shape;
 use super::v1::check_version;
 use super::{ErrorCode, WireError, excerpt};
-use criticd_learner::math::columns::Column;
+use criticd_learner::math::columns::GivenColumn;
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use criticd_learner::mean::MEANS_MAX;
@@ -547,7 +547,7 @@ fn columns(
     variances: Option<Field<'_>>,
     dim: Option<usize>,
     kinds: &[StateKind],
-) -> Result<Vec<Column>, WireError> {
+) -> Result<Vec<GivenColumn>, WireError> {
     let Some(field) = functions else { return Ok(Vec::new()) };
     let words = names(field)?;
     let variances = match variances {
@@ -558,7 +558,7 @@ fn columns(
     let dim = dim.unwrap_or(usize::MAX);
     let column = |(i, (word, variance)): (usize, (String, f64))| {
         let function = word.parse().map_err(|e: String| out_of_range(field.name, e).at(i))?;
-        let column = Column { function, variance };
+        let column = GivenColumn { function, variance };
         if variance <= 0.0 {
             let message = format!("must be positive, is {variance}");
             return Err(out_of_range("kernel.column_variances", message).at(i));

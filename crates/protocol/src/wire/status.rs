@@ -6,7 +6,7 @@
 //! `CRITICD_WRITE=1 cargo test --release -p criticd-protocol wire::status` writes them again.
 
 use super::{ErrorCode, StreamPosition, WireError};
-use criticd_learner::math::columns::Given;
+use criticd_learner::math::columns::GivenFunction;
 use criticd_learner::math::embedding::StateKind;
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -833,7 +833,7 @@ pub struct KernelStatus {
     /// left out where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(test, schemars(with = "Vec<String>"))]
-    pub columns: Vec<Given>,
+    pub columns: Vec<GivenFunction>,
     /// (q,): prior variances of their coefficients, square of the unit of the value.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub column_variances: Vec<f64>,

@@ -401,7 +401,7 @@ impl<'a> Field<'a> {
 }
 
 /// A tensor to be written.
-pub(super) struct Written<'a> {
+pub(super) struct WrittenTensor<'a> {
     form: ArrayForm,
     rows: usize,
     /// None for a vector.
@@ -409,7 +409,7 @@ pub(super) struct Written<'a> {
     value: Box<dyn Fn(usize, usize) -> f64 + 'a>,
 }
 
-impl<'a> Written<'a> {
+impl<'a> WrittenTensor<'a> {
     /// (rows, width), element by element.
     pub(super) fn of(rows: usize, width: usize, value: impl Fn(usize, usize) -> f64 + 'a, form: ArrayForm) -> Self {
         Self { form, rows, width: Some(width), value: Box::new(value) }
@@ -477,7 +477,7 @@ impl Serialize for Bytes<'_> {
     }
 }
 
-impl Serialize for Written<'_> {
+impl Serialize for WrittenTensor<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let row = |i: usize| (0..self.width.unwrap_or(1)).map(move |j| (self.value)(i, j));
         match (self.form, self.width) {

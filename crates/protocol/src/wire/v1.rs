@@ -581,12 +581,12 @@ fn is_single(message: &Message<'_>) -> Result<bool, WireError> {
 }
 
 /// Reads the values of a transition or batch, all with the same number of rows.
-struct Columns<'m, 'a> {
+struct BatchColumns<'m, 'a> {
     message: &'m Message<'a>,
     single: bool,
 }
 
-impl<'a> Columns<'_, 'a> {
+impl<'a> BatchColumns<'_, 'a> {
     fn field(&self, (singular, plural): (usize, usize)) -> Option<Field<'a>> {
         self.message.at(if self.single { singular } else { plural })
     }
@@ -650,7 +650,7 @@ fn check_rows(field: &'static str, found: usize, rows: usize) -> Result<(), Wire
 /// The rows of a message, in the memory of `spare`.
 fn batch(message: &Message<'_>, limits: &Limits, spare: BatchParts) -> Result<Batch, WireError> {
     let single = is_single(message)?;
-    let columns = Columns { message, single };
+    let columns = BatchColumns { message, single };
     let text = |field: Option<Field<'_>>, default: &str, mut spare: String| {
         spare.clear();
         spare.push_str(field.map(|f| f.string()).transpose()?.unwrap_or(default));

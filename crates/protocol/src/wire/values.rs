@@ -2,7 +2,7 @@
 
 use super::ArrayForm;
 use super::bodies::{is_false, is_one};
-use super::tensor::{Flags, Written};
+use super::tensor::{Flags, WrittenTensor};
 use criticd_learner::snapshot::{Evaluation, Snapshot};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -23,13 +23,13 @@ impl<'a> ValuesBody<'a> {
 
 #[derive(Serialize)]
 pub(super) struct ValueBody<'a> {
-    mean: Written<'a>,
+    mean: WrittenTensor<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    variance: Option<Written<'a>>,
+    variance: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    return_variance: Option<Written<'a>>,
+    return_variance: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    known: Option<Written<'a>>,
+    known: Option<WrittenTensor<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     extrapolates: Option<Flags>,
     generation: u64,
@@ -43,10 +43,10 @@ pub(super) struct ValueBody<'a> {
 impl<'a> ValueBody<'a> {
     pub(super) fn new(evaluation: &'a Evaluation, snapshot: &Snapshot, form: ArrayForm) -> Self {
         Self {
-            mean: Written::columns(&evaluation.mean, form),
-            variance: evaluation.variance.as_deref().map(|v| Written::vector(v, form)),
-            return_variance: evaluation.return_variance.as_ref().map(|v| Written::columns(v, form)),
-            known: evaluation.known.as_deref().map(|v| Written::vector(v, form)),
+            mean: WrittenTensor::columns(&evaluation.mean, form),
+            variance: evaluation.variance.as_deref().map(|v| WrittenTensor::vector(v, form)),
+            return_variance: evaluation.return_variance.as_ref().map(|v| WrittenTensor::columns(v, form)),
+            known: evaluation.known.as_deref().map(|v| WrittenTensor::vector(v, form)),
             extrapolates: evaluation.extrapolates.clone().map(|values| Flags { values, form }),
             generation: snapshot.generation,
             offset: snapshot.offset,

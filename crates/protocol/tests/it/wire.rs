@@ -1,7 +1,7 @@
 //! The wire promises: what clients may write is understood, every fault is named, and no bytes do harm.
 
 use criticd_learner::heads::{Cumulant, Head, HeadEvaluation, HeadsSnapshot, Rate, Verified};
-use criticd_learner::math::columns::Given;
+use criticd_learner::math::columns::GivenFunction;
 use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use criticd_learner::mean::{Linear, MEANS_MAX, Mean, MeanForm};
@@ -1244,7 +1244,7 @@ fn columns_come_back_exactly() {
         let numbers = |cols: usize| DMatrix::from_fn(features, cols, |i, j| 0.1 + i as f64 / 3.0 - j as f64 * 0.7);
         let plain = snapshot(metric, 2);
         let kernel = plain.hyperparameters.kernel.clone().with_kinds(&kinds);
-        let mut kernel = Kernel { bias_variance: 3.0, ..kernel }.with_linear_columns(2, 1.5, Given::Bounded);
+        let mut kernel = Kernel { bias_variance: 3.0, ..kernel }.with_linear_columns(2, 1.5, GivenFunction::Bounded);
         kernel.columns.truncate(columns);
         let columns = kernel.columns();
         let features = columns + 3;

@@ -2,7 +2,7 @@
 
 use super::super::link::TURN_BYTES;
 use super::super::permit::Gate;
-use super::super::under_way::Part;
+use super::super::under_way::ConnectionShare;
 use super::super::zmtp::HeaderReader;
 use super::super::{Counters, Reason, SHORT_BYTES, SocketName};
 use parking_lot::Mutex;
@@ -148,7 +148,7 @@ impl Flow {
 pub(super) struct Begun<'a> {
     pub(super) gate: &'a Gate,
     pub(super) socket: SocketName,
-    part: Part,
+    part: ConnectionShare,
     /// Bytes passed on since others had their turn.
     moved: usize,
     /// What had been received when something was last, and when that was: later, by the time in which the peer waited for us.
@@ -158,7 +158,7 @@ pub(super) struct Begun<'a> {
 
 impl<'a> Begun<'a> {
     pub(super) fn new(gate: &'a Gate, socket: SocketName) -> Self {
-        Self { gate, socket, part: Part::default(), moved: 0, received: 0, since: Instant::now() }
+        Self { gate, socket, part: ConnectionShare::default(), moved: 0, received: 0, since: Instant::now() }
     }
 
     /// Bytes that are counted.
@@ -269,7 +269,7 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Limits;
+    use crate::PeerLimits;
     use crate::access::Access;
     use crate::turns::{Share, Watch, turns};
     use std::sync::Arc;
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_is_in_libzmq_counts_among_the_long_messages_of_all() {
-        let limits = Limits { unfinished_bytes_max: 4 << 20, ..Limits::default() };
+        let limits = PeerLimits { unfinished_bytes_max: 4 << 20, ..PeerLimits::default() };
         let counters: Arc<Counters> = Arc::default();
         let (entrance, _turns) = turns(Share { peer_bytes: 1 << 20, total_bytes: 1 << 20 });
         let gate = Gate::new(Access::default(), limits, Watch::clone(&entrance), Arc::clone(&counters));

@@ -4,7 +4,7 @@ use super::ports::Now;
 use crate::config::Config;
 use crate::learner::Settings;
 use crate::learner::window::Window;
-use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch};
+use crate::snapshot::{Ask, Evaluation, EvaluationScratch, Evaluator};
 use crate::transition::Rows;
 use crate::transport::Publication;
 use serde_json::{Map, Value};
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 pub(super) struct Plots {
     /// Of each critic.
     critics: Vec<Plotted>,
-    scratch: Scratch,
+    scratch: EvaluationScratch,
     found: Evaluation,
 }
 

@@ -272,7 +272,7 @@ impl Published {
     }
 
     /// The snapshot with its revision, and what subscribers get of it, if anything is due.
-    fn publish(&mut self, mut snapshot: Snapshot, due: &Due<'_>) -> (Snapshot, Option<Part>) {
+    fn publish(&mut self, mut snapshot: Snapshot, due: &Due<'_>) -> (Snapshot, Option<PublishedPart>) {
         let Due { config, last, now, .. } = *due;
         let present = (snapshot.generation, Sizes::of(&snapshot));
         // What answers before the first model is another one with each row.
@@ -290,9 +290,9 @@ impl Published {
         let known = self.last.map_or_else(Sizes::default, |(_, sizes)| sizes);
         let part = if whole {
             (self.whole_at, self.whole_offset) = (Some(now.uptime), snapshot.offset);
-            Part::Whole
+            PublishedPart::Whole
         } else {
-            Part::Changed { known }
+            PublishedPart::Changed { known }
         };
         (self.last, self.at) = (Some(present), Some(now.uptime));
         (snapshot, Some(part))
@@ -303,7 +303,7 @@ impl Published {
     fn publish_heads(
         &mut self,
         snapshot: &Snapshot,
-        part: Part,
+        part: PublishedPart,
         asked: &[String],
         name: &str,
         due: &Due<'_>,
@@ -317,7 +317,7 @@ impl Published {
             let (of, heads, number) = snapshot.place_of_head(place);
             let is_apart = !std::ptr::eq(of, snapshot);
             let present = (heads.heads[number].clone(), is_apart);
-            let part = if before.get(topic) == Some(&present) { part } else { Part::Whole };
+            let part = if before.get(topic) == Some(&present) { part } else { PublishedPart::Whole };
             let part = if is_apart { part.of_branch() } else { part };
             let alone = snapshot.head_alone(place, part.has_variance(of, due.config));
             let payload = wire::with_run(wire::with_head(part.encode(&alone, due.config), head), due.run).into();
@@ -330,7 +330,7 @@ impl Published {
 
 /// How much of a snapshot is published.
 #[derive(Clone, Copy, Debug)]
-enum Part {
+enum PublishedPart {
     /// All of it.
     Whole,
     /// What has changed since a publication whose sizes subscribers know.
@@ -352,7 +352,7 @@ impl Sizes {
     }
 }
 
-impl Part {
+impl PublishedPart {
     /// The same of the heads that have a kernel of their own.
     fn of_branch(self) -> Self {
         match self {

@@ -31,7 +31,7 @@ const WAITERS_MAX: usize = 64;
 
 /// A rebuild that was asked for.
 #[derive(Debug)]
-struct Wanted {
+struct WantedRebuild {
     critic: String,
     /// Whether a model is selected, or the present kernel and dictionary stay.
     selects: bool,
@@ -42,7 +42,7 @@ struct Wanted {
 
 /// A rebuild that runs.
 #[derive(Debug)]
-struct Running {
+struct RunningRebuild {
     critic: String,
     /// Whether it selects a model, or keeps the hyperparameters of the critic's generation.
     selects: bool,
@@ -64,9 +64,9 @@ struct Adopting {
 #[derive(Debug, Default)]
 pub(super) struct RebuildDesk {
     /// In the order in which they run.
-    wanted: Vec<Wanted>,
+    wanted: Vec<WantedRebuild>,
     /// The one that runs; it stays among those that are wanted until it is over.
-    running: Option<Running>,
+    running: Option<RunningRebuild>,
     returned: Option<RebuildDone>,
     adopting: Option<Adopting>,
     /// Rows that are taken back, whereupon critics are rebuilt.
@@ -128,7 +128,7 @@ impl RebuildDesk {
 
     fn push(&mut self, critic: &str, selects: bool, caller: Option<Caller>) {
         let (critic, waiting) = (critic.to_owned(), caller.into_iter().collect());
-        self.wanted.push(Wanted { critic, selects, whole: selects, waiting });
+        self.wanted.push(WantedRebuild { critic, selects, whole: selects, waiting });
     }
 
     /// Whether a critic is about to be learned again with a new selection.
@@ -158,7 +158,7 @@ impl RebuildDesk {
         if self.running.is_some() || self.adopting.is_some() {
             return;
         }
-        let of = |wanted: &Wanted| {
+        let of = |wanted: &WantedRebuild| {
             let learner = state.critics().iter().find(|learner| learner.settings().name == wanted.critic);
             learner.expect("only critics are wanted")
         };
@@ -167,7 +167,7 @@ impl RebuildDesk {
             self.not_needed(of(wanted), out);
         }
         // Where all rows were taken back a critic that is learned again has none.
-        let can_run = |wanted: &&Wanted| wanted.selects || !window.is_empty();
+        let can_run = |wanted: &&WantedRebuild| wanted.selects || !window.is_empty();
         let Some(wanted) = self.wanted.iter().find(can_run) else { return };
         let (critic, learner) = (wanted.critic.clone(), of(wanted));
         let mut settings = learner.settings().clone();
@@ -189,7 +189,8 @@ impl RebuildDesk {
         log::info!("event=rebuild_started critic={critic} rows={}", state.end().offset);
         out.push(event("rebuild_started", now, &map(json!({"critic": critic}))));
         let (selects, generation) = (wanted.selects, learner.generation());
-        (self.running, self.seconds) = (Some(Running { critic, selects, generation, progress, removals: count }), 0.0);
+        (self.running, self.seconds) =
+            (Some(RunningRebuild { critic, selects, generation, progress, removals: count }), 0.0);
         out.push(Output::Rebuild(Box::new(job)));
     }
 
@@ -213,7 +214,7 @@ impl RebuildDesk {
         }
         // With the kernel of before it would undo what was adopted meanwhile. It begins again.
         // So it would with rows that were taken back meanwhile.
-        let outdated = |run: &mut Running| {
+        let outdated = |run: &mut RunningRebuild| {
             run.removals != state.removals().count()
                 || !run.selects && (selects || run.generation != before.generation())
         };

@@ -26,7 +26,7 @@ const FIRST_WAIT: f64 = 1.0;
 
 /// What has become of the refits of a critic.
 #[derive(Debug, Default)]
-struct Counts {
+struct RefitCounts {
     started: u64,
     adopted: u64,
     rejected: u64,
@@ -36,7 +36,7 @@ struct Counts {
 /// The refits of one critic.
 #[derive(Debug, Default)]
 struct Desk {
-    counts: Counts,
+    counts: RefitCounts,
     /// Since when there is a model for which nothing has been selected, as far as this run of the daemon knows, seconds.
     unselected_since: Option<f64>,
     /// Seconds that the running refit has taken so far.

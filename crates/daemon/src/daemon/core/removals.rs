@@ -5,7 +5,7 @@ use super::caller::{Caller, check_room};
 use super::ports::{Now, Output, event, map};
 use crate::daemon::bounds::RECORD_BYTES_MAX;
 use crate::daemon::ledger::Ledger;
-use crate::daemon::removal::{Found, RemovalFound, RemovalJob};
+use crate::daemon::removal::{FoundRows, RemovalFound, RemovalJob};
 use crate::learner::Learner;
 use crate::learner::removal::{Offsets, Selector};
 use crate::panics;
@@ -28,7 +28,7 @@ pub(super) struct RemovalDesk {
     /// The first one is worked on.
     waiting: VecDeque<(RemoveRequest, Option<Caller>)>,
     running: bool,
-    returned: Option<Result<Box<Found>, String>>,
+    returned: Option<Result<Box<FoundRows>, String>>,
     /// The answer to the one that is being stored.
     storing: Option<(Option<Caller>, Value)>,
 }
@@ -102,14 +102,14 @@ impl Core {
     }
 
     /// What was to be found has been, or has not.
-    pub fn removal_found(&mut self, found: Result<Box<Found>, String>) {
+    pub fn removal_found(&mut self, found: Result<Box<FoundRows>, String>) {
         self.rebuilds.removals.returned = Some(found);
     }
 
     /// Start to look for rows, or decide what was found. Everything that was received before has been stored and learned.
     pub(super) fn act_on_removals(&mut self, now: Now) {
         // What was found may reach behind the rows that have been learned, but not behind those that were stored.
-        let reaches = |found: &Result<Box<Found>, String>| found.as_ref().map_or(0, |found| found.end);
+        let reaches = |found: &Result<Box<FoundRows>, String>| found.as_ref().map_or(0, |found| found.end);
         let ahead = self.rebuilds.removals.returned.as_ref().map_or(0, reaches) > self.state.end().offset;
         if ahead || self.intake.has_decisions() {
             return;
@@ -142,7 +142,7 @@ impl Core {
     }
 
     /// `found` with the rows that came meanwhile: they are not taken back, and belong to chains. None where the window lacks some.
-    fn complete(&self, mut found: Box<Found>) -> Result<Option<Box<Found>>, String> {
+    fn complete(&self, mut found: Box<FoundRows>) -> Result<Option<Box<FoundRows>>, String> {
         let window = self.state.window().ok_or("there are no rows")?;
         if window.start() > found.end {
             return Ok(None);
@@ -157,7 +157,7 @@ impl Core {
     }
 
     /// Say what was found, or take it back.
-    fn answer_removal(&mut self, found: Found, now: Now) {
+    fn answer_removal(&mut self, found: FoundRows, now: Now) {
         let (request, caller) = self.rebuilds.removals.waiting.pop_front().expect("it was asked for");
         let mut answer = told(&found, request.dry_run);
         if request.dry_run || found.removed.offsets.is_empty() {
@@ -170,7 +170,7 @@ impl Core {
             self.out.extend(caller.map(|caller| Output::Reply(caller.refuse(&error))));
             return;
         }
-        let Found { mut removed, rows, .. } = found;
+        let FoundRows { mut removed, rows, .. } = found;
         (removed.by, removed.reason) = (request.by, request.reason);
         let (mut records, mut room) = (Vec::new(), RECORD_BYTES_MAX);
         for (index, learner) in self.state.critics().iter().enumerate() {
@@ -254,7 +254,7 @@ fn told_of_critic(influence: &Influence) -> Value {
 }
 
 /// What a critic would do.
-fn outlook(learner: &Learner, found: &Found) -> Value {
+fn outlook(learner: &Learner, found: &FoundRows) -> Value {
     let concerned = found.removed.offsets.ranges().first().is_some_and(|first| first.start < learner.learned());
     let subtracts = !learner.has_rows_of_its_own() && learner.model().is_none_or(|model| model.since().is_some());
     let critic = &learner.settings().name;
@@ -262,7 +262,7 @@ fn outlook(learner: &Learner, found: &Found) -> Value {
 }
 
 /// What was found, in the words of the protocol.
-fn told(found: &Found, dry_run: bool) -> Value {
+fn told(found: &FoundRows, dry_run: bool) -> Value {
     let ranges = found.removed.offsets.ranges();
     let shown: Vec<[u64; 2]> = ranges.iter().take(RANGES_TOLD).map(|range| [range.start, range.end]).collect();
     json!({

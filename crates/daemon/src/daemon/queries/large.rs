@@ -3,7 +3,7 @@
 use super::super::act::Decisions;
 use super::super::core::Caller;
 use super::head_query::HeadQuery;
-use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
+use crate::snapshot::{Ask, Evaluation, EvaluationScratch, Evaluator, Snapshot};
 use crate::transport::Reply;
 use crate::wire::{self, WireError};
 use std::sync::Arc;
@@ -38,7 +38,11 @@ impl Large {
     }
 
     /// Work off the next slice; whether that was the last.
-    pub(super) fn advance(&mut self, scratch: &mut Scratch, found: &mut Evaluation) -> Result<bool, WireError> {
+    pub(super) fn advance(
+        &mut self,
+        scratch: &mut EvaluationScratch,
+        found: &mut Evaluation,
+    ) -> Result<bool, WireError> {
         match &mut self.asked {
             Slices::Value(large) => large.advance(scratch, found),
             Slices::Act(_, decisions) => decisions.advance(ACT_SLICE_WORK),
@@ -108,7 +112,11 @@ impl LargeQuery {
     }
 
     /// Work off the next slice; whether that was the last.
-    pub(super) fn advance(&mut self, scratch: &mut Scratch, found: &mut Evaluation) -> Result<bool, WireError> {
+    pub(super) fn advance(
+        &mut self,
+        scratch: &mut EvaluationScratch,
+        found: &mut Evaluation,
+    ) -> Result<bool, WireError> {
         let ValueQuery { states, rows, dim, ask, models, .. } = &self.query;
         let (at, from) = self.done;
         let model = &models[at];

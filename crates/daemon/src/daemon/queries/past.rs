@@ -15,7 +15,7 @@ use crate::board::LearningHeads;
 use crate::config::Config;
 use crate::journal::checkpoint::Directory;
 use crate::journal::store::SqliteStorage;
-use crate::snapshot::{Evaluation, Evaluator, Scratch};
+use crate::snapshot::{Evaluation, EvaluationScratch, Evaluator};
 use crate::state::State;
 use crate::transport::Reply;
 use crate::wire::{self, Answering, ArrayForm, ErrorCode, Op, WireError};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// What is kept from one question to the next.
 #[derive(Default)]
-pub(in crate::daemon) struct Kept {
+pub(in crate::daemon) struct KeptPast {
     /// The past that was asked for last.
     past: Option<Past>,
     /// Encoded models that are fetched page by page. They outlive their past, so that clients with several do not make each other
@@ -60,7 +60,7 @@ fn refusal(error: AsOfError) -> WireError {
     }
 }
 
-impl Kept {
+impl KeptPast {
     /// The answer to the request in a message.
     pub(in crate::daemon) fn answer(
         &mut self,
@@ -76,7 +76,7 @@ impl Kept {
         };
         let mut storage = SqliteStorage::open_beside(&config.data_dir).map_err(unreadable)?;
         let group = group_then(&mut storage, moment).map_err(refusal)?;
-        let mut source = Source { storage, config, keep_going };
+        let mut source = PastSource { storage, config, keep_going };
         match op {
             Op::Snapshot { critic, variance, page: Some(page), revision, head: None, .. } => {
                 // A time that is still to come is another moment with every group.
@@ -108,13 +108,13 @@ impl Kept {
 }
 
 /// What a past is made from.
-struct Source<'a> {
+struct PastSource<'a> {
     storage: SqliteStorage,
     config: &'a Config,
     keep_going: &'a dyn Fn() -> bool,
 }
 
-impl Source<'_> {
+impl PastSource<'_> {
     /// The past behind this group: the one that is kept, or one that takes its place.
     fn past<'k>(&mut self, kept: &'k mut Option<Past>, group: u64) -> Result<&'k Past, WireError> {
         if kept.as_ref().is_none_or(|past| past.group != group) {
@@ -175,7 +175,7 @@ impl Past {
         let learning = Arc::clone(&self.critics[critics[0]].learning);
         let (query, heads) = prepared(caller, op, (models, by_name), learning, limits)?;
         let (mut query, mut scratch, mut found) =
-            (LargeQuery::new(query, heads), Scratch::default(), Evaluation::default());
+            (LargeQuery::new(query, heads), EvaluationScratch::default(), Evaluation::default());
         while !query.advance(&mut scratch, &mut found)? {
             if !keep_going() {
                 return Err(stopped());

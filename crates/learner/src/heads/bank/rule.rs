@@ -12,14 +12,14 @@ pub(super) struct Rule {
     /// Number of its weighting.
     pub(super) gram: usize,
     /// Of each of its heads the number of its cumulant, what it pays at an end, its level, and the number of the head.
-    pub(super) columns: Vec<Column>,
+    pub(super) columns: Vec<RuleColumn>,
     /// Continuation of the last row of each slot.
     #[serde(with = "crate::math::raw")]
     pub(super) kept: Vec<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Column {
+pub(super) struct RuleColumn {
     pub(super) signal: usize,
     pub(super) terminal_reward: f64,
     pub(super) head: usize,
@@ -27,7 +27,7 @@ pub(super) struct Column {
     pub(super) level: f64,
 }
 
-impl Column {
+impl RuleColumn {
     /// What its head earns with a row whose cumulant is `signal` and after which a share `kept` goes on.
     pub(super) fn earned(&self, signal: f64, kept: f64) -> f64 {
         signal + (1.0 - kept) * self.terminal_reward
@@ -37,13 +37,14 @@ impl Column {
 impl Rule {
     /// Whether its heads are paid the signals, all of them in their order, and nothing at an end: then there is nothing to copy.
     pub(super) fn pays_all_signals(&self, signals: usize) -> bool {
-        let own =
-            |(k, column): (usize, &Column)| column.signal == k && column.terminal_reward == 0.0 && column.level == 0.0;
+        let own = |(k, column): (usize, &RuleColumn)| {
+            column.signal == k && column.terminal_reward == 0.0 && column.level == 0.0
+        };
         self.columns.len() == signals && self.columns.iter().enumerate().all(own)
     }
 
     /// What the head in `column` is paid, about its level, with a row whose cumulant is `signal` and after which a share `kept` goes on.
-    pub(super) fn paid(&self, column: &Column, signal: f64, kept: f64) -> f64 {
+    pub(super) fn paid(&self, column: &RuleColumn, signal: f64, kept: f64) -> f64 {
         self.rate.about(column.earned(signal, kept), column.level, kept)
     }
 

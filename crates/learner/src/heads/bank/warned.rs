@@ -1,7 +1,7 @@
 //! The alarms about heads, while their rows are learned.
 
 use super::{Bank, Block};
-use crate::warning::{Seen, Stated, Warnings};
+use crate::warning::{SeenRow, Stated, Warnings};
 
 /// The alarms about heads of one bank.
 pub(super) struct Warned<'a> {
@@ -15,18 +15,18 @@ impl Warned<'_> {
     pub(super) fn see(
         &mut self,
         g: usize,
-        row: &Seen,
+        row: &SeenRow,
         earned: impl Fn(usize) -> f64,
         stated: impl Fn(usize) -> Option<Stated>,
     ) {
         let Some(warnings) = &mut self.warnings else { return };
         for &(alarm, _, column) in self.places.iter().filter(|of| of.1 == g) {
-            warnings.at(alarm).see(&Seen { reward: earned(column), ..*row }, stated(column));
+            warnings.at(alarm).see(&SeenRow { reward: earned(column), ..*row }, stated(column));
         }
     }
 
     /// The chain of a stream is cut before the row `at` for group number `g`. `value` says of a column what its head predicts there.
-    fn cut(&mut self, g: usize, at: &Seen, value: impl Fn(usize) -> Option<f64>) {
+    fn cut(&mut self, g: usize, at: &SeenRow, value: impl Fn(usize) -> Option<f64>) {
         let Some(warnings) = &mut self.warnings else { return };
         for &(alarm, _, column) in self.places.iter().filter(|of| of.1 == g) {
             warnings.at(alarm).cut(at.stream, at.offset, at.decay, value(column));
@@ -35,8 +35,8 @@ impl Warned<'_> {
 }
 
 /// Row `i` of a block, its number `k` there, as alarms see it: it pays nothing yet.
-pub(super) fn seen(block: &Block<'_>, k: usize, i: usize, decay: f64) -> Seen {
-    Seen {
+pub(super) fn seen(block: &Block<'_>, k: usize, i: usize, decay: f64) -> SeenRow {
+    SeenRow {
         // Rows that come from no stream, as in sums that are only looked at, are of one.
         stream: block.rows.streams.get(i).copied().unwrap_or(0),
         offset: block.offset + k as u64,

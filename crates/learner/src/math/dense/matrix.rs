@@ -252,7 +252,7 @@ impl Matrix {
 
 /// A matrix as it is written: its shape, the room it has, and its entries column by column.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct WrittenMatrix {
     rows: usize,
     cols: usize,
     stride: usize,
@@ -264,16 +264,16 @@ struct Written {
 impl Serialize for Matrix {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let room = self.data.len().checked_div(self.stride).unwrap_or(0);
-        Written::of(self, self.stride, room).serialize(serializer)
+        WrittenMatrix::of(self, self.stride, room).serialize(serializer)
     }
 }
 
 /// Serialise without spare capacity, which depends on the allocation's history: equal matrices must give equal bytes.
 pub(crate) fn tight<S: Serializer>(matrix: &Matrix, serializer: S) -> Result<S::Ok, S::Error> {
-    Written::of(matrix, matrix.rows, matrix.cols).serialize(serializer)
+    WrittenMatrix::of(matrix, matrix.rows, matrix.cols).serialize(serializer)
 }
 
-impl Written {
+impl WrittenMatrix {
     fn of(matrix: &Matrix, stride: usize, room: usize) -> Self {
         let entries = (0..matrix.cols).flat_map(|j| matrix.col(j).iter().copied()).collect();
         Self { rows: matrix.rows, cols: matrix.cols, stride, room, entries }
@@ -282,7 +282,7 @@ impl Written {
 
 impl<'de> Deserialize<'de> for Matrix {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Written { rows, cols, stride, room, entries } = Written::deserialize(deserializer)?;
+        let WrittenMatrix { rows, cols, stride, room, entries } = WrittenMatrix::deserialize(deserializer)?;
         let whole = rows.checked_mul(cols) == Some(entries.len());
         if !whole || rows > stride || (cols > room && !entries.is_empty()) {
             return Err(D::Error::custom("a matrix whose entries do not fit its shape"));

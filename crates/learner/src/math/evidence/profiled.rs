@@ -44,14 +44,14 @@ fn log_determinant(values: &[f64], ratio: f64) -> f64 {
 }
 
 /// The spectrum of K, and squares b^2 (n,) of one head.
-struct Head<'a> {
+struct HeadSpectrum<'a> {
     values: &'a [f64],
     squares: &'a [f64],
     /// Least noise variance.
     floor: f64,
 }
 
-impl Head<'_> {
+impl HeadSpectrum<'_> {
     fn at(&self, log_ratio: f64) -> Best {
         let (n, ratio) = (self.squares.len() as f64, log_ratio.exp());
         let fit: f64 = self.squares.iter().zip(self.values).map(|(square, value)| square / (value + ratio)).sum();
@@ -132,7 +132,7 @@ impl Spectrum {
         let variance = observed.iter().map(|y| (y - mean) * (y - mean)).sum::<f64>() / n;
         let squares: Vec<f64> = self.images.col(h).iter().map(|b| b * b).collect();
         let floor = (floor * variance).max(f64::MIN_POSITIVE);
-        Head { values: &self.values, squares: &squares, floor }.best(diagonal)
+        HeadSpectrum { values: &self.values, squares: &squares, floor }.best(diagonal)
     }
 }
 

@@ -63,7 +63,7 @@ pub fn by_targets(
     (max, enough): (usize, f64),
     keep_going: KeepGoing<'_>,
 ) -> Option<Pursued> {
-    let mut state = State::new(columns, targets, pursuit);
+    let mut state = PursuitState::new(columns, targets, pursuit);
     let all = state.left;
     while state.out.chosen.len() < max {
         if !keep_going() {
@@ -75,7 +75,7 @@ pub fn by_targets(
     Some(state.finish())
 }
 
-struct State<'a> {
+struct PursuitState<'a> {
     pursuit: Pursuit,
     columns: &'a Matrix,
     /// What of the columns the chosen ones do not span (n, c).
@@ -97,7 +97,7 @@ fn energies(of: &Matrix) -> Vec<f64> {
     (0..of.cols()).map(|j| dot(of.col(j), of.col(j))).collect()
 }
 
-impl<'a> State<'a> {
+impl<'a> PursuitState<'a> {
     fn new(columns: &'a Matrix, targets: &Matrix, pursuit: Pursuit) -> Self {
         let energy = energies(columns);
         let weights = Matrix::zeros(0, targets.cols());

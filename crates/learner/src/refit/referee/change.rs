@@ -53,8 +53,8 @@ impl Change<'_> {
         let parts: Vec<Range<usize>> = since.iter().cloned().chain(before).collect();
         let lambdas = [self.lambda];
         let sums = each(parts.len(), |k| folds::sums(&pieces, parts[k].clone(), &dictionary, &lambdas, keep_going));
-        let sums: Vec<folds::Sums> = sums.into_iter().collect::<Option<_>>()?;
-        let values = |sums: &[folds::Sums]| {
+        let sums: Vec<folds::NodeSums> = sums.into_iter().collect::<Option<_>>()?;
+        let values = |sums: &[folds::NodeSums]| {
             let ratio = [self.hyperparameters.noise_variance / self.hyperparameters.kernel.signal_variance];
             let mut values = Matrix::zeros(pieces.nodes(), pieces.columns());
             for (fold, nodes) in since.iter().enumerate() {

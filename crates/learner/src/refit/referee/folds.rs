@@ -19,7 +19,7 @@ use std::ops::Range;
 const BLOCK: usize = 512;
 
 /// A and p of some nodes, for each lambda.
-pub(super) struct Sums {
+pub(super) struct NodeSums {
     /// A (m, m).
     pub(super) system: Vec<Matrix>,
     /// p (m, H).
@@ -51,11 +51,11 @@ pub(super) fn sums(
     dictionary: &Dictionary,
     lambdas: &[f64],
     keep_going: KeepGoing<'_>,
-) -> Option<Sums> {
+) -> Option<NodeSums> {
     let (m, dim, columns) = (dictionary.len(), pieces.dim, pieces.columns());
     let kernel = dictionary.kernel();
     let zeros = |columns: usize| lambdas.iter().map(|_| Matrix::zeros(m, columns)).collect::<Vec<Matrix>>();
-    let mut out = Sums { system: zeros(m), response: zeros(columns) };
+    let mut out = NodeSums { system: zeros(m), response: zeros(columns) };
     let carries: Vec<Vec<f64>> = lambdas.iter().map(|&lambda| pieces.carries(lambda)).collect();
     // Of the row before, for each lambda.
     let mut traces = Matrix::zeros(m, lambdas.len());
@@ -107,7 +107,7 @@ pub(super) fn sums(
 
 /// Weights of features (m, L R H) with `sums` number `fold` left out: the columns of reward h for lambda l and ridge r stand at
 /// (l R + r) H + h. Those whose system is singular are not numbers.
-pub(super) fn weights(sums: &[Sums], fold: usize, ratios: &[f64]) -> Matrix {
+pub(super) fn weights(sums: &[NodeSums], fold: usize, ratios: &[f64]) -> Matrix {
     let (m, columns) = (sums[0].response[0].rows(), sums[0].response[0].cols());
     let lambdas = sums[0].system.len();
     let mut out = Matrix::zeros(m, lambdas * ratios.len() * columns);
@@ -132,7 +132,7 @@ pub(super) fn weights(sums: &[Sums], fold: usize, ratios: &[f64]) -> Matrix {
 }
 
 /// A and p of all but number `fold`, added in their order: nothing is subtracted, so nothing is lost.
-fn rest(sums: &[Sums], fold: usize, l: usize) -> (Matrix, Matrix) {
+fn rest(sums: &[NodeSums], fold: usize, l: usize) -> (Matrix, Matrix) {
     let mut others = (0..sums.len()).filter(|&k| k != fold);
     let first = others.next().expect("more than one fold");
     let (mut system, mut response) = (sums[first].system[l].clone(), sums[first].response[l].clone());

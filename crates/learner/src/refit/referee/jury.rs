@@ -42,7 +42,7 @@ pub(super) struct Jury<'a> {
 }
 
 /// What one l makes of the candidates.
-pub(super) struct Verdict {
+pub(super) struct JuryVerdict {
     /// Of each candidate of the jury, per row and reward: 1 is the spread of the targets.
     pub(super) scores: Vec<f64>,
     /// Targets at all nodes (N, H), column by column.
@@ -108,14 +108,14 @@ impl<'a> Jury<'a> {
     }
 
     /// Scores against the lambda-returns with `l` of a reference that starts at `start` (N, H) and follows the best.
-    pub(super) fn judge(&self, l: f64, start: &[f64], spread: &[f64]) -> Verdict {
+    pub(super) fn judge(&self, l: f64, start: &[f64], spread: &[f64]) -> JuryVerdict {
         let mut reference = start.to_vec();
         let mut round = 1;
         loop {
             let targets = self.targets(l, &reference);
             let scores = self.scores(&targets, spread);
             if round == REFERENCE_ROUNDS {
-                return Verdict { scores, targets, reference };
+                return JuryVerdict { scores, targets, reference };
             }
             reference = self.mean_of_best(&scores);
             round += 1;
@@ -174,9 +174,15 @@ impl<'a> Jury<'a> {
     }
 
     /// How much more `a` errs than `b`, per row, against all of these targets, and the standard error of that over pieces.
-    pub(super) fn difference(&self, a: Candidate, b: Candidate, verdicts: &[&Verdict], spread: &[f64]) -> (f64, f64) {
+    pub(super) fn difference(
+        &self,
+        a: Candidate,
+        b: Candidate,
+        verdicts: &[&JuryVerdict],
+        spread: &[f64],
+    ) -> (f64, f64) {
         let of = |piece: &std::ops::Range<usize>| {
-            let more = |v: &&Verdict| {
+            let more = |v: &&JuryVerdict| {
                 self.errors(a, &v.targets, spread, piece.clone()) - self.errors(b, &v.targets, spread, piece.clone())
             };
             verdicts.iter().map(more).sum::<f64>()

@@ -26,9 +26,9 @@ use crate::snapshot::Inputs;
 use crate::transition::Rows;
 pub(super) use change::Change;
 use folds::each;
-use jury::{Candidate, Contender, Jury, Verdict};
+use jury::{Candidate, Contender, Jury, JuryVerdict};
 use pieces::{FOLDS, Pieces, Source};
-use proposals::{Evidence, Fitted, Proposal, Round};
+use proposals::{Evidence, FittedRelevances, Proposal, Round};
 pub use report::{CandidateReport, LambdaReport, SelectionReport};
 
 /// Lambdas that are compared if none is given.
@@ -121,7 +121,7 @@ impl Question<'_> {
     }
 
     /// The kernel of a candidate.
-    fn kernel(&self, shape: &Shape) -> Kernel {
+    fn kernel(&self, shape: &KernelShape) -> Kernel {
         let dim = self.inputs.dim();
         let kinds = self.settings.kinds(dim);
         let bias = if self.settings.leaves_constant_to_mean() { CONSTANT_SHARE } else { BIAS };
@@ -130,8 +130,8 @@ impl Question<'_> {
     }
 
     /// A metric with the profile of the settings.
-    fn shape(&self, metric: Metric, linear: bool) -> Shape {
-        Shape { metric, profile: self.settings.profile, linear }
+    fn shape(&self, metric: Metric, linear: bool) -> KernelShape {
+        KernelShape { metric, profile: self.settings.profile, linear }
     }
 
     /// Whether kernels of other kinds than the settings' are compared. They pay where values are learned; whether
@@ -147,10 +147,10 @@ impl Question<'_> {
 
     /// The shape of the present kernel, with columns only where such kernels are compared, and whether its columns are the functions that
     /// they were: else the present model is none of the candidates.
-    fn beside_present(&self, present: &Kernel) -> (Shape, bool) {
+    fn beside_present(&self, present: &Kernel) -> (KernelShape, bool) {
         let (linear, compared) = (present.linear_share() > 0.0, self.compared());
         let linear = if compared.contains(&linear) { linear } else { !linear };
-        let shape = Shape { metric: present.metric.clone(), profile: present.profile, linear };
+        let shape = KernelShape { metric: present.metric.clone(), profile: present.profile, linear };
         let stays = self.kernel(&shape).lines().eq(present.lines());
         (shape, stays)
     }
@@ -187,7 +187,7 @@ impl Question<'_> {
 
 /// What kernels of the pool differ in.
 #[derive(Clone, Debug, PartialEq)]
-struct Shape {
+struct KernelShape {
     metric: Metric,
     profile: Profile,
     /// Whether constant and linear columns stand beside what the dictionary spans.
@@ -211,7 +211,7 @@ impl Kind {
     }
 }
 
-impl Shape {
+impl KernelShape {
     fn kind(&self) -> Kind {
         Kind { directed: !self.metric.factors().is_empty(), profile: self.profile, linear: self.linear }
     }
@@ -225,7 +225,7 @@ impl Shape {
 /// A kernel of the pool.
 struct Member {
     name: String,
-    shape: Shape,
+    shape: KernelShape,
     elements: usize,
 }
 
@@ -298,7 +298,7 @@ fn choose_with_pool<'a>(
         }
     }
     let evidence = Evidence::new(question, &pool.pieces);
-    let (mut found, mut structures): (Option<Fitted>, _) = (None, Vec::new());
+    let (mut found, mut structures): (Option<FittedRelevances>, _) = (None, Vec::new());
     let rounds = if question.kernel.is_some() { 0 } else { SEARCH_ROUNDS };
     for number in 1..=rounds {
         if !goes_on(&pool) {
@@ -378,7 +378,7 @@ impl<'a> Pool<'a> {
     }
 
     /// Solve a kernel with each fold left out, for every lambda and ratio, and for `ratio` of its own.
-    fn add(&mut self, name: String, shape: Shape, ratio: Option<f64>) -> Result<(), RefitError> {
+    fn add(&mut self, name: String, shape: KernelShape, ratio: Option<f64>) -> Result<(), RefitError> {
         let kernel = self.question.kernel(&shape);
         let (pieces, lambdas, keep_going) = (&self.pieces, &self.lambdas, self.keep_going);
         let enough = StoppingRule { tolerance: TOLERANCE, trace: 0.0 };
@@ -410,7 +410,7 @@ impl<'a> Pool<'a> {
     }
 
     /// What the candidates score against the first of the references.
-    fn verdict(&self, jury: &Jury<'_>) -> Result<Verdict, RefitError> {
+    fn verdict(&self, jury: &Jury<'_>) -> Result<JuryVerdict, RefitError> {
         let start = self.start(jury)?;
         self.allowance.spend(jury.products());
         let spread = jury.spread(&jury.targets(FOLLOWING, &start));
@@ -425,7 +425,7 @@ impl<'a> Pool<'a> {
 
     /// The Gaussian beside the best of the kernels with the profile of the settings, and its name; none where the evidence speaks against
     /// it.
-    fn smooth(&self, evidence: &Evidence<'_>) -> Result<Option<(String, Shape)>, RefitError> {
+    fn smooth(&self, evidence: &Evidence<'_>) -> Result<Option<(String, KernelShape)>, RefitError> {
         let jury = self.jury();
         let verdict = self.verdict(&jury)?;
         let profile = |c: Candidate| self.members[c.kernel].shape.profile;
@@ -440,7 +440,7 @@ impl<'a> Pool<'a> {
 
     /// Whether a candidate is one of those that were asked for.
     fn may_be_chosen(&self, candidate: Candidate) -> bool {
-        let Shape { metric, profile, .. } = &self.members[candidate.kernel].shape;
+        let KernelShape { metric, profile, .. } = &self.members[candidate.kernel].shape;
         let wanted = self.question.settings.profile;
         // The Gaussian stands beside Matern, and not the other way round.
         let is_wanted = *profile == wanted || wanted == Profile::Matern52;
@@ -467,7 +467,7 @@ impl<'a> Pool<'a> {
         best: usize,
         among: &[usize],
         scores: &[f64],
-        verdicts: &[&Verdict],
+        verdicts: &[&JuryVerdict],
         spread: &[f64],
     ) -> usize {
         let candidates = jury.candidates();
@@ -491,7 +491,7 @@ impl<'a> Pool<'a> {
         jury: &Jury<'_>,
         among: &[usize],
         scores: &[f64],
-        verdicts: &[&Verdict],
+        verdicts: &[&JuryVerdict],
         spread: &[f64],
     ) -> (usize, Vec<usize>) {
         let candidates = jury.candidates();
@@ -531,13 +531,13 @@ impl<'a> Pool<'a> {
         let start = self.start(&jury)?;
         self.allowance.spend(DECIDING.len() as f64 * jury.products());
         let spread = jury.spread(&jury.targets(1.0, &start));
-        let verdicts: Vec<Verdict> = DECIDING.iter().map(|&l| jury.judge(l, &start, &spread)).collect();
+        let verdicts: Vec<JuryVerdict> = DECIDING.iter().map(|&l| jury.judge(l, &start, &spread)).collect();
         let candidates = jury.candidates();
         let score = |k: usize| verdicts.iter().map(|v| v.scores[k]).sum::<f64>() / DECIDING.len() as f64;
         let scores: Vec<f64> = (0..candidates.len()).map(score).collect();
         let asked: Vec<usize> = (0..candidates.len()).filter(|&k| self.may_be_chosen(candidates[k])).collect();
         let among = if asked.is_empty() { (0..candidates.len()).collect() } else { asked };
-        let (all, count): (Vec<&Verdict>, f64) = (verdicts.iter().collect(), DECIDING.len() as f64);
+        let (all, count): (Vec<&JuryVerdict>, f64) = (verdicts.iter().collect(), DECIDING.len() as f64);
         let (best, alike) = self.of_one_kind(&jury, &among, &scores, &all, &spread);
         let steadiest = self.steadiest(&jury, best, &alike, &scores, &all, &spread);
         let present = self.present(&jury).map(|present| {

@@ -6,7 +6,7 @@ use super::super::error::{DeadEnd, RefitError};
 use super::super::search::{Data, Effort, EvidenceKind, Found, Search, Structure, StructureReport};
 use super::folds::each;
 use super::pieces::Pieces;
-use super::{LINEAR, Question, Shape};
+use super::{KernelShape, LINEAR, Question};
 use crate::allowance::{self, Allowance};
 use crate::math::dense::{Matrix, Tridiagonal};
 use crate::math::embedding::StateKind;
@@ -40,7 +40,7 @@ const EVALUATIONS: usize = 30;
 const DIRECTED: usize = 3;
 
 /// A search for relevances, and what it has found.
-pub(super) struct Fitted {
+pub(super) struct FittedRelevances {
     search: Search,
     /// Relevances, or what else the settings ask for.
     found: Found,
@@ -48,7 +48,7 @@ pub(super) struct Fitted {
     directed: Option<Found>,
 }
 
-impl Fitted {
+impl FittedRelevances {
     /// The search, and what it has found of the kind of a metric.
     pub(super) fn like(self, metric: &Metric) -> (Search, Found) {
         let directed = self.directed.filter(|_| !metric.factors().is_empty());
@@ -59,7 +59,7 @@ impl Fitted {
 /// A kernel that the evidence speaks for.
 pub(super) struct Proposal {
     pub(super) name: String,
-    pub(super) shape: Shape,
+    pub(super) shape: KernelShape,
     /// Largest log evidence over signal variance and ridge, nats.
     evidence: f64,
 }
@@ -111,9 +111,9 @@ impl<'a> Evidence<'a> {
         &self,
         returns: &[f64],
         columns: usize,
-        before: Option<Fitted>,
+        before: Option<FittedRelevances>,
         round: &mut Round<'_>,
-    ) -> Result<(Vec<Proposal>, Option<Fitted>), RefitError> {
+    ) -> Result<(Vec<Proposal>, Option<FittedRelevances>), RefitError> {
         let targets = self.targets(returns, columns);
         let found = match self.search(&targets, before, round) {
             // The ladder stands without it.
@@ -125,7 +125,7 @@ impl<'a> Evidence<'a> {
             return Ok((Vec::new(), found));
         }
         let compared = self.question.compared();
-        let mut shapes: Vec<(String, Shape)> = Vec::new();
+        let mut shapes: Vec<(String, KernelShape)> = Vec::new();
         let mut add = |name: String, metric: Metric, linear: bool| {
             let shape = self.question.shape(metric, linear);
             shapes.push((shape.name(&name), shape));
@@ -135,7 +135,9 @@ impl<'a> Evidence<'a> {
                 add(format!("isotropic {c}"), self.question.isotropic(c), linear);
             }
         }
-        for found in found.iter().flat_map(|Fitted { found, directed, .. }| std::iter::once(found).chain(directed)) {
+        for found in
+            found.iter().flat_map(|FittedRelevances { found, directed, .. }| std::iter::once(found).chain(directed))
+        {
             let metric = found.hyperparameters().kernel.metric;
             let name = format!("{} {}", found.structure.name, round.number);
             for (&linear, q) in compared.iter().flat_map(|linear| MULTIPLES.map(|q| (linear, q))) {
@@ -158,14 +160,15 @@ impl<'a> Evidence<'a> {
     /// has more.
     pub(super) fn smooth(
         &self,
-        shape: &Shape,
+        shape: &KernelShape,
         returns: &[f64],
         columns: usize,
         keep_going: KeepGoing<'_>,
         allowance: &Allowance,
-    ) -> Result<Option<Shape>, RefitError> {
-        let with = |q: f64| Shape { metric: multiplied(&shape.metric, q), profile: Profile::Gaussian, ..shape.clone() };
-        let shapes: Vec<Shape> = std::iter::once(shape.clone()).chain(SMOOTH.map(with)).collect();
+    ) -> Result<Option<KernelShape>, RefitError> {
+        let with =
+            |q: f64| KernelShape { metric: multiplied(&shape.metric, q), profile: Profile::Gaussian, ..shape.clone() };
+        let shapes: Vec<KernelShape> = std::iter::once(shape.clone()).chain(SMOOTH.map(with)).collect();
         let evidence = self.of_each(&self.targets(returns, columns), shapes.iter(), keep_going, allowance)?;
         let best = (0..shapes.len()).max_by(|&a, &b| evidence[a].total_cmp(&evidence[b])).expect("some shapes");
         Ok((best > 0).then(|| shapes[best].clone()))
@@ -175,7 +178,7 @@ impl<'a> Evidence<'a> {
     fn of_each<'s>(
         &self,
         targets: &Matrix,
-        shapes: impl Iterator<Item = &'s Shape>,
+        shapes: impl Iterator<Item = &'s KernelShape>,
         keep_going: KeepGoing<'_>,
         allowance: &Allowance,
     ) -> Result<Vec<f64>, RefitError> {
@@ -199,7 +202,12 @@ impl<'a> Evidence<'a> {
         (states, few)
     }
 
-    fn search(&self, targets: &Matrix, before: Option<Fitted>, round: &mut Round<'_>) -> Result<Fitted, RefitError> {
+    fn search(
+        &self,
+        targets: &Matrix,
+        before: Option<FittedRelevances>,
+        round: &mut Round<'_>,
+    ) -> Result<FittedRelevances, RefitError> {
         let question = self.question;
         if self.nodes.len() < ROWS_MIN {
             return Err(RefitError::NoAscent(DeadEnd::Rows(self.nodes.len())));
@@ -236,7 +244,7 @@ impl<'a> Evidence<'a> {
             allowance: round.allowance,
         };
         let (found, directed) = match before {
-            Some(Fitted { found, directed, .. }) => {
+            Some(FittedRelevances { found, directed, .. }) => {
                 let found = climb.again(found)?;
                 let directed = match directed.map(|directed| climb.again(directed)).transpose() {
                     Err(RefitError::NoAscent(_)) => None,
@@ -250,7 +258,7 @@ impl<'a> Evidence<'a> {
                 (found, directed.flatten())
             }
         };
-        Ok(Fitted { search, found, directed })
+        Ok(FittedRelevances { search, found, directed })
     }
 
     /// Whether directions are searched for beside the relevances that the settings ask for.

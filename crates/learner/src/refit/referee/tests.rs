@@ -1,7 +1,7 @@
 use super::*;
 use crate::allowance::Allowance;
 use crate::diagnostics::Diagnostic;
-use crate::math::columns::Given;
+use crate::math::columns::GivenFunction;
 use crate::math::dense::{Matrix, Op, axpy, dot, product, solve_general};
 use crate::math::kernel::Profile;
 use crate::random::{mix, normal, uniform};
@@ -96,7 +96,7 @@ fn dictionary() -> Dictionary {
     Dictionary::from_elements(kernel, 1, &elements).unwrap()
 }
 
-fn sums_of(pieces: &Pieces, lambdas: &[f64]) -> Vec<folds::Sums> {
+fn sums_of(pieces: &Pieces, lambdas: &[f64]) -> Vec<folds::NodeSums> {
     (0..FOLDS)
         .map(|fold| folds::sums(pieces, pieces.folds[fold].clone(), &dictionary(), lambdas, &|| true).unwrap())
         .collect()
@@ -242,7 +242,7 @@ fn error_of(rows: &Rows, inputs: &Inputs, metric: &Metric, lambda: f64, ratio: f
     let enough = StoppingRule { tolerance: TOLERANCE, trace: 0.0 };
     let (dictionary, _) = pivoted_cholesky(&kernel, 1, &states, enough, 300, &|| true).unwrap();
     let pieces = Pieces::new(&source(rows, inputs));
-    let sums: Vec<folds::Sums> = (0..FOLDS)
+    let sums: Vec<folds::NodeSums> = (0..FOLDS)
         .map(|fold| folds::sums(&pieces, pieces.folds[fold].clone(), &dictionary, &[lambda], &|| true).unwrap())
         .collect();
     let (mut a, mut p) = (Matrix::identity(dictionary.len()), Matrix::zeros(dictionary.len(), 1));
@@ -652,16 +652,16 @@ fn the_present_model_is_a_candidate_where_its_columns_are_those_of_the_settings(
         (choice.report.candidates.iter().map(|candidate| candidate.name.clone()).collect(), choice)
     };
     let has_columns = |choice: &Choice| choice.hyperparameters.kernel.linear_share() > 0.0;
-    for kernel in [plain.clone(), beside(Given::Bounded)] {
+    for kernel in [plain.clone(), beside(GivenFunction::Bounded)] {
         let (names, choice) = after(kernel, LinearColumns::Auto);
         assert!(names.contains(&"present".to_owned()) && choice.report.present_score.is_some(), "{names:?}");
     }
     // Lines that go on beyond the rows are others than those that stop.
-    let (names, choice) = after(beside(Given::Linear), LinearColumns::Auto);
+    let (names, choice) = after(beside(GivenFunction::Linear), LinearColumns::Auto);
     assert!(names.contains(&"present metric + linear".to_owned()), "{names:?}");
     assert!(choice.report.present_score.is_none() && !choice.report.present_stays);
     // What is not asked for is no candidate, whatever is present.
-    let (names, choice) = after(beside(Given::Bounded), LinearColumns::Never);
+    let (names, choice) = after(beside(GivenFunction::Bounded), LinearColumns::Never);
     let without = |name: &String| !name.contains("linear") && name != "present";
     assert!(names.iter().all(without) && !has_columns(&choice), "{names:?}");
     assert!(choice.report.present_score.is_none() && !choice.report.present_stays);
