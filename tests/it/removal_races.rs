@@ -30,6 +30,7 @@ use criticd::daemon::as_of::Moment;
 use criticd::daemon::core::{Now, Output};
 use criticd::journal::memory::MemoryCheckpoints;
 use criticd::learner::removal::Selector;
+use criticd::sim::{self, Step, walk::Walk};
 use criticd::transition::{Batch, BatchParts};
 use criticd::wire::{self, ArrayForm, Op};
 use serde_json::{Value, json};
@@ -54,7 +55,10 @@ fn answer(harness: &mut Harness) -> Option<Value> {
 
 #[test]
 fn rows_that_wait_go_too_and_do_not_come_back() {
-    let (bad, good) = (walk("bad", 2, 200), walk("good", 3, 200));
+    let mut robot = Walk::new(2, Some(25), 0.1);
+    let steps: Vec<Step> = (0..220).map(|_| robot.step()).collect();
+    let bad: Vec<Batch> = steps[..200].chunks(20).flat_map(|part| sim::batches("bad", "run", part)).collect();
+    let good = walk("good", 3, 200);
     let (stored, waiting) = bad.split_at(bad.len() / 2);
     let ways = Ways { removals: Handed::Waits, rebuilds: Handed::Lost, ..Ways::STILL };
     let mut harness = harness(ways, &mixed(&[stored.to_vec(), good.clone()]));
@@ -72,21 +76,11 @@ fn rows_that_wait_go_too_and_do_not_come_back() {
     assert_eq!((harness.core.offset(), harness.core.window().unwrap().len()), (800, 600));
     let mut never = self::harness(Ways::STILL, &good);
     assert_close(&weights(&critic(&harness)), &weights(&critic(&never)));
-    // Where only the end of a message is new, that is learned.
-    let mut parts = bad[bad.len() - 1].clone().into_parts();
-    let new = walk("bad", 5, 400).pop().unwrap().into_parts();
-    let next = parts.seq.unwrap() + parts.rewards.len() as u64;
-    for (to, from) in [(&mut parts.states, &new.states), (&mut parts.rewards, &new.rewards)] {
-        to.extend(from);
-    }
-    parts.next_states.as_mut().unwrap().extend(new.next_states.as_ref().unwrap());
-    for (to, from) in [(&mut parts.terminated, &new.terminated), (&mut parts.truncated, &new.truncated)] {
-        if let (Some(to), Some(from)) = (to, from) {
-            to.extend(from);
-        }
-    }
-    harness.learn(&[Batch::new(parts).unwrap()]);
-    never.learn(&[Batch::new(BatchParts { seq: Some(next), ..new }).unwrap()]);
+    // Of a message that begins with rows that are gone the others are learned.
+    let [both, new] = [180, 200].map(|from| sim::batches("bad", "run", &steps[from..]));
+    assert_eq!(both.iter().map(Batch::len).sum::<usize>(), 40);
+    harness.learn(&both);
+    never.learn(&new);
     assert_eq!(harness.core.window().unwrap().len(), never.core.window().unwrap().len());
     assert_close(&weights(&critic(&harness)), &weights(&critic(&never)));
     let state = harness.state();
@@ -190,7 +184,7 @@ fn a_checkpoint_of_before_that_is_written_afterwards_brings_none_back() {
 
 #[test]
 fn a_chain_whose_beginning_is_forgotten_since_the_dry_run_is_learned_again() {
-    let settings = "window_rows = 100\njournal_rows_max = 200\ncheckpoint_rows = 50\n";
+    let settings = "window_rows = 100\njournal_rows_max = 200\ncheckpoint_rows = 100\n";
     let config = config(&format!("{settings}[[critic]]\n{PLAIN}"));
     let ways = Ways { checkpoints: Handed::AtOnce, ..Ways::STILL };
     let mut harness = Harness::on(config, Arc::default(), Arc::new(MemoryCheckpoints::default()), ways);
