@@ -59,9 +59,10 @@ def produce(producer: Producer, workers: int, number: int, rows: int, block: int
         producer.learn(**columns, stream=names[(k + number) % workers])
 
 
-def said(rows: int, took: float, spent: float) -> str:
-    """A rate in words."""
-    return f"{rows} rows in {took:.1f} s, {rows / took:.0f} rows/s; {1e6 * spent / rows:.2f} us of processor time a row"
+def said(rows: int, took: float, spent: float | None) -> str:
+    """A rate in words; without the processor time where that is not known."""
+    cost = "" if spent is None else f"; {1e6 * spent / rows:.2f} us of processor time a row"
+    return f"{rows} rows in {took:.1f} s, {rows / took:.0f} rows/s{cost}"
 
 
 def main() -> None:
@@ -118,9 +119,10 @@ def main() -> None:
         model = fleet.merge()
         took = time.monotonic() - began
         sent, elements = model.offset - 4000, len(model.dictionary)
-    # Of all parts and producers, the first rows and their selection included.
+    # Of all parts and producers, the first rows and their selection included; actors are no children of this process.
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"{asked.workers} workers, {elements} elements: {said(sent, took, used.ru_utime + used.ru_stime)}")
+    spent = None if asked.ray else used.ru_utime + used.ru_stime
+    print(f"{asked.workers} workers, {elements} elements: {said(sent, took, spent)}")
 
 
 if __name__ == "__main__":
