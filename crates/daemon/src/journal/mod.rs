@@ -30,7 +30,7 @@ use crate::state::record::Mark;
 pub use crate::state::record::{Advice, Configured, Group, NewPolicy, Record, RemovedRows, SkippedRows, TakenRows};
 use crate::transition::{Batch, BatchParts, Names, check_policy};
 pub use format::VERSION;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 
@@ -358,35 +358,24 @@ impl GroupWriter {
 
     /// Record that a critic leaves rows out.
     pub fn skipped(&mut self, skipped: &SkippedRows) {
-        let start = self.begin(SKIPPED);
-        rmp_serde::encode::write_named(&mut self.body, skipped).expect("plain data into memory");
-        self.end(start);
+        self.put(SKIPPED, 1, skipped);
     }
 
     /// Record the settings of all critics.
     pub fn configured(&mut self, configured: &Configured) {
-        let start = self.begin(CONFIGURED);
         let of_advisors = if configured.advisors.is_empty() { 1 } else { 5 };
-        self.version = self.version.max(of_advisors).max(format::of_settings(&configured.critics));
-        rmp_serde::encode::write_named(&mut self.body, configured).expect("plain data into memory");
-        self.end(start);
+        self.put(CONFIGURED, format::of_settings(&configured.critics).max(of_advisors), configured);
     }
 
     /// Record that another policy acts from some row on.
     pub fn new_policy(&mut self, change: &NewPolicy) {
-        let start = self.begin(NEW_POLICY);
-        self.version = self.version.max(3);
-        rmp_serde::encode::write_named(&mut self.body, change).expect("plain data into memory");
-        self.end(start);
+        self.put(NEW_POLICY, 3, change);
     }
 
     /// Record that heads come or go.
     pub fn heads(&mut self, change: &HeadsChange) {
-        let start = self.begin(HEADS);
         let needs_version_6 = change.labels.is_some() || change.add.iter().any(format::needs_version_6);
-        self.version = self.version.max(if needs_version_6 { 6 } else { 5 });
-        rmp_serde::encode::write_named(&mut self.body, change).expect("plain data into memory");
-        self.end(start);
+        self.put(HEADS, if needs_version_6 { 6 } else { 5 }, change);
     }
 
     /// Record that a critic which was learned again takes the place of the one of its name.
@@ -403,18 +392,12 @@ impl GroupWriter {
 
     /// Record a request to an advisor.
     pub fn advice(&mut self, advice: &Advice) {
-        let start = self.begin(ADVICE);
-        self.version = self.version.max(5);
-        rmp_serde::encode::write_named(&mut self.body, advice).expect("plain data into memory");
-        self.end(start);
+        self.put(ADVICE, 5, advice);
     }
 
     /// Record that rows are taken back.
     pub fn removed(&mut self, removed: &RemovedRows) {
-        let start = self.begin(REMOVED);
-        self.version = self.version.max(7);
-        rmp_serde::encode::write_named(&mut self.body, removed).expect("plain data into memory");
-        self.end(start);
+        self.put(REMOVED, 7, removed);
     }
 
     /// Record the place of `rows` rows that were taken back.
@@ -424,6 +407,14 @@ impl GroupWriter {
         self.body.extend_from_slice(&rows.to_le_bytes());
         self.end(start);
         self.rows += rows;
+    }
+
+    /// A record of plain data, which readers of `version` know.
+    fn put(&mut self, kind: u32, version: u32, record: &impl Serialize) {
+        let start = self.begin(kind);
+        self.version = self.version.max(version);
+        rmp_serde::encode::write_named(&mut self.body, record).expect("plain data into memory");
+        self.end(start);
     }
 
     fn begin(&mut self, kind: u32) -> usize {
