@@ -205,6 +205,16 @@ impl Model {
         Self::with_dictionary(settings, inputs, &hyperparameters, dictionary)
     }
 
+    /// One with the features, the lambda and the level of this one that has learned nothing, and whose dictionary grows no more.
+    fn closed_without_rows(&self, settings: Settings) -> Self {
+        let mut dictionary = self.basis.dictionary.clone();
+        dictionary.close();
+        let mut out = self.with_dictionary_of_its_kernel(settings, self.basis.inputs.clone(), dictionary);
+        out.set_lambda(self.lambda);
+        out.level = self.level.clone();
+        out
+    }
+
     /// Learn with this lambda, in \[0, 1\]. White noise has no use for one.
     ///
     /// # Panics

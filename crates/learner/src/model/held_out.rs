@@ -22,12 +22,8 @@ impl Model {
     fn without_sums(&self) -> Self {
         let settings =
             Settings { heads: Vec::new(), backfill_rows: 0, variance: VarianceKind::Model, ..self.settings.clone() };
-        let mut dictionary = self.basis.dictionary.clone();
-        dictionary.close();
-        let mut out = self.with_dictionary_of_its_kernel(settings, self.basis.inputs.clone(), dictionary);
-        out.set_lambda(self.lambda);
+        let mut out = self.closed_without_rows(settings);
         out.weights.scale = self.weights.scale;
-        out.level = self.level.clone();
         out
     }
 

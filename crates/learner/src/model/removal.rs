@@ -141,11 +141,8 @@ impl Model {
     /// One with the features of this one that has learned nothing, sums up rows and chains, and does nothing else.
     fn emptied_for_pieces(&self) -> Self {
         let settings = crate::Settings { variance: VarianceKind::Model, heads: Vec::new(), ..self.settings.clone() };
-        let mut dictionary = self.basis.dictionary.clone();
-        dictionary.close();
-        let mut of = self.with_dictionary_of_its_kernel(settings, self.basis.inputs.clone(), dictionary);
-        of.set_lambda(self.lambda);
-        (of.level, of.basis.learned) = (self.level.clone(), None);
+        let mut of = self.closed_without_rows(settings);
+        of.basis.learned = None;
         if self.statistics.keeps_targets() {
             of.statistics.keep_targets();
         }
