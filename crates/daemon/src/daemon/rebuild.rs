@@ -47,6 +47,16 @@ impl RebuildProgress {
     pub fn get(&self) -> (u64, u64) {
         (self.rows.load(Ordering::Relaxed), self.of.load(Ordering::Relaxed))
     }
+
+    /// There are the rows from offset `first` on to the last one in the journal.
+    fn expect(&self, storage: &mut dyn Storage, first: u64) -> Result<(), Ended> {
+        if let Some((_, last)) = storage.bounds()?
+            && let Some(head) = storage.headers(last, 1)?.first()
+        {
+            self.of.store(head.end().saturating_sub(first), Ordering::Relaxed);
+        }
+        Ok(())
+    }
 }
 
 /// What a rebuild needs.
@@ -288,18 +298,8 @@ impl RebuiltCritic {
 
     /// Read the groups from `next` on to the last one there is.
     fn read(&mut self, storage: &mut dyn Storage, keep_going: &(dyn Fn() -> bool + Sync)) -> Result<(), Ended> {
-        if let Some((_, last)) = storage.bounds()?
-            && let Some(head) = storage.headers(last, 1)?.first()
-        {
-            self.progress.of.store(head.end() - self.first_row, Ordering::Relaxed);
-        }
-        let next = self.next;
-        for_each_read(storage, next, &mut |group| {
-            if !keep_going() {
-                return Err(Ended::Failed(RefitError::Stopped.to_string()));
-            }
-            self.take(group)
-        })
+        self.progress.expect(storage, self.first_row)?;
+        for_each_read(storage, self.next, keep_going, &mut |group| self.take(group))
     }
 
     fn take(&mut self, group: StoredGroup) -> Result<(), Ended> {
@@ -407,11 +407,17 @@ fn empty_like(window: &Window, start: u64) -> Window {
     empty
 }
 
-/// [`for_each_group`] with errors of either kind.
+/// [`for_each_group`] with errors of either kind, until it is to stop.
 fn for_each_read(
     storage: &mut dyn Storage,
     from: u64,
+    keep_going: &(dyn Fn() -> bool + Sync),
     visit: &mut dyn FnMut(StoredGroup) -> Result<(), Ended>,
 ) -> Result<(), Ended> {
-    for_each_group(storage, from, visit)
+    for_each_group(storage, from, &mut |group| {
+        if !keep_going() {
+            return Err(Ended::Failed(RefitError::Stopped.to_string()));
+        }
+        visit(group)
+    })
 }

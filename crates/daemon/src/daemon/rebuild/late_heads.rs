@@ -6,7 +6,6 @@ use crate::journal::store::Storage;
 use crate::journal::{Record, StoredGroup};
 use crate::learner::heads::{Demands, Head};
 use crate::learner::model::LateHeads;
-use crate::learner::refit::RefitError;
 use crate::learner::window::Window;
 use crate::state::removals::Removals;
 use std::sync::Arc;
@@ -87,19 +86,8 @@ impl RebuiltHeads {
 
     /// Read the groups from `next` on to the last one there is.
     fn read(&mut self, storage: &mut dyn Storage, keep_going: &(dyn Fn() -> bool + Sync)) -> Result<(), Ended> {
-        if let Some((_, last)) = storage.bounds()?
-            && let Some(head) = storage.headers(last, 1)?.first()
-        {
-            let rows = head.end().saturating_sub(self.heads.first_row());
-            self.progress.of.store(rows, Ordering::Relaxed);
-        }
-        let next = self.next;
-        for_each_read(storage, next, &mut |group| {
-            if !keep_going() {
-                return Err(Ended::Failed(RefitError::Stopped.to_string()));
-            }
-            self.take(group)
-        })?;
+        self.progress.expect(storage, self.heads.first_row())?;
+        for_each_read(storage, self.next, keep_going, &mut |group| self.take(group))?;
         self.learn_window();
         Ok(())
     }
