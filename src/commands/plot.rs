@@ -411,11 +411,16 @@ fn finite(text: &str) -> Option<f64> {
 }
 
 impl ModelView {
+    /// The value, and its deviation beside a map.
+    fn values(&self, snapshot: &Snapshot) -> Result<Vec<Panel>, Failure> {
+        match self.y {
+            Some(y) => self.maps(snapshot, y),
+            None => Ok(vec![Panel::Curves(self.curve(snapshot)?)]),
+        }
+    }
+
     fn figure(&self, snapshot: &Snapshot) -> Result<Figure, Failure> {
-        let mut panels = match self.y {
-            Some(y) => self.maps(snapshot, y)?,
-            None => vec![Panel::Curves(self.curve(snapshot)?)],
-        };
+        let mut panels = self.values(snapshot)?;
         if self.names.len() > 1 {
             panels.push(Panel::Bars(self.bars(snapshot)));
         }
@@ -429,10 +434,7 @@ impl ModelView {
 
     /// The value, and where it is wrong.
     fn beside_errors(&self, snapshot: &Snapshot, errors: &PlotErrors) -> Result<Figure, Failure> {
-        let mut panels = match self.y {
-            Some(y) => self.maps(snapshot, y)?,
-            None => vec![Panel::Curves(self.curve(snapshot)?)],
-        };
+        let mut panels = self.values(snapshot)?;
         panels.truncate(1);
         if let (Some(Panel::Heatmap(value)), Some(y)) = (panels.first_mut(), self.y) {
             value.points = vec![errors.marks(self, y)];
