@@ -270,8 +270,10 @@ fn the_period_of_a_wheel_is_learned_from_its_stream_and_from_the_journal_again()
     let mut harness = Harness::new(config(toml));
     let (mut place, mut seq) = (0.0, 0);
     let mut refitted = |harness: &mut Harness, rows, step| {
-        harness.learn(&[wheel(&mut place, seq, rows, step)]);
-        seq += rows;
+        for _ in (0..rows).step_by(100) {
+            harness.learn(&[wheel(&mut place, seq, 100, step)]);
+            seq += 100;
+        }
         harness.call(Op::Refit { critic: None, wait: true });
         (0..4).for_each(|_| harness.turn());
         let critic = harness.ask(Op::Status)["critics"][0].clone();
@@ -289,7 +291,11 @@ fn the_period_of_a_wheel_is_learned_from_its_stream_and_from_the_journal_again()
     harness.crash();
     assert!(harness.state() == before, "the journal brings the model back to the last bit");
     // It hardly moves any more: what was found before stays.
-    let (kind, said) = refitted(&mut harness, 1000, 0.0004);
+    let (kind, said) = refitted(&mut harness, 3000, 0.0004);
     assert_eq!(kind, StateKind::Periodic(period), "{said}");
-    assert!(said.starts_with("the returns of these rows show no period of state_0, which keeps 7."), "{said}");
+    let replies = &harness.replies;
+    assert!(
+        said.starts_with("the returns of these rows show no period of state_0, which keeps 7."),
+        "{said} {replies:?}"
+    );
 }

@@ -147,12 +147,12 @@ fn kinds_that_do_not_fit_the_rows_are_refused_by_name() {
 }
 
 /// A wheel that goes on turning and is not told within one turn, after which what it earns repeats; or does not.
-fn wheel(rows: u64, turns: bool) -> Window {
+fn wheel(rows: u64, turns: bool, step: f64) -> Window {
     let mut window = Window::new(2, 1, 4000);
     let mut place = 0.0;
     for row in 0..rows {
         let before = place;
-        place += 0.4 + 0.2 * normal(mix(&[row, 0]));
+        place += step * (1.0 + 0.5 * normal(mix(&[row, 0])));
         let earns = |place: f64| if turns { (TAU * place / WHEEL).cos() } else { 0.01 * place };
         let other = |row: u64| normal(mix(&[row, 1]));
         let batch = Batch::new(BatchParts {
@@ -176,7 +176,7 @@ fn wheeled(turns: bool) -> (Learner, Vec<String>) {
     let mut learner = Learner::new(settings, Some(vec!["place".into(), "other".into()]));
     let mut said = Vec::new();
     for rows in [400, 1200] {
-        let window = wheel(rows, turns);
+        let window = wheel(rows, turns, 0.4);
         learner = rmp_serde::from_slice(&rmp_serde::to_vec_named(&learner).unwrap()).unwrap();
         assert!(learner.is_consistent());
         learner.step(&window);
@@ -209,6 +209,20 @@ fn a_learner_finds_the_period_of_a_wheel_in_its_stream() {
     let (again, _) = wheeled(true);
     let bits = |learner: &Learner| rmp_serde::to_vec_named(learner).unwrap();
     assert!(bits(&learner) == bits(&again), "a function of rows, settings and seed");
+}
+
+#[test]
+fn rows_in_which_a_wheel_hardly_moves_leave_its_period_as_it_was() {
+    let (mut learner, _) = wheeled(true);
+    let kind = learner.hyperparameters().unwrap().kernel.kind_of(0);
+    let job = learner.refit_job(&wheel(1200, true, 0.4), RefitTrigger::Requested).unwrap();
+    let still = refit::RefitJob { window: wheel(600, true, 0.002), present: None, ..job };
+    let candidate = refit::run(&still, &|| true).unwrap();
+    let Diagnostic::Period { found, kept, .. } = &candidate.report.findings[0] else {
+        panic!("{:?}", candidate.report)
+    };
+    assert_eq!((*found, kept.map(Periodic)), (None, Some(kind)));
+    assert_eq!(candidate.model.hyperparameters().kernel.kind_of(0), kind);
 }
 
 #[test]

@@ -302,7 +302,7 @@ mod tests {
             (Diagnostic::TraceGap { elements: 12, nats: 7.4, full: true }, "dictionary_max"),
             (Diagnostic::EvidenceLost { elements: 12, nats: 30.0 }, "dictionary_max"),
             (Diagnostic::NoiseAtFloor, "noise_floor"),
-            (Diagnostic::Period { variable: "angle".into(), found: Some(6.283), kept: Some(6.3) }, "after 6.28"),
+            (Diagnostic::Period { variable: "angle".into(), found: Some(7.25), kept: Some(6.3) }, "after 7.25"),
             (Diagnostic::Period { variable: "angle".into(), found: None, kept: Some(6.3) }, "keeps 6.30 from before"),
             (Diagnostic::Period { variable: "angle".into(), found: None, kept: None }, "angle yet"),
             (
