@@ -278,7 +278,7 @@ fn copies_and_answers_of_then_are_of_one_moment() {
     for (k, live) in copies.into_iter().enumerate() {
         let copied = rows(&at(&format!("copy-{k}")), &at("copied.csv"));
         assert!(
-            live % 10 == 0 && copied % 10 == 0 && (500..=600).contains(&live) && live <= copied,
+            live.is_multiple_of(10) && copied.is_multiple_of(10) && (500..=600).contains(&live) && live <= copied,
             "{copied}, {live}"
         );
         let other = start(&at(&format!("copy-{k}")));

@@ -13,7 +13,7 @@ use crate::transition::state_name;
 use std::borrow::Cow;
 
 impl RefitJob {
-    /// The same question with the periods that its settings leave open: those that the rows show, else those of the present kernel; and
+    /// The same question with the periods that its settings leave open: what the rows show, else what the present kernel has; and
     /// what is to be said of each. A variable without either stays real. An improvement selects no kernel, so that its rows are asked
     /// nothing.
     pub(super) fn with_periods(
