@@ -290,12 +290,4 @@ fn the_period_of_a_wheel_is_learned_from_its_stream_and_from_the_journal_again()
     let before = harness.state();
     harness.crash();
     assert!(harness.state() == before, "the journal brings the model back to the last bit");
-    // It hardly moves any more: what was found before stays.
-    let (kind, said) = refitted(&mut harness, 3000, 0.0004);
-    assert_eq!(kind, StateKind::Periodic(period), "{said}");
-    let replies = &harness.replies;
-    assert!(
-        said.starts_with("the returns of these rows show no period of state_0, which keeps 7."),
-        "{said} {replies:?}"
-    );
 }

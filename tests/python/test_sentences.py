@@ -586,7 +586,7 @@ PLANTED: dict[str, tuple[str, str]] = {
     "episodes terminate after exactly": ("tests/it/own_table.rs", "episodes terminate after exactly 6 rows"),
     " comes back to the same after ": ("tests/it/core.rs", "comes back to the same after 7."),
     " yet, which they must go through": ("tests/it/core.rs", "show no period of state_0 yet"),
-    ", which keeps ": ("tests/it/core.rs", "which keeps 7."),
+    ", which keeps ": ("crates/protocol/src/wire/wording.rs", "keeps 6.30 from before"),
     "truncated rows the next state is": ("tests/it/own_table.rs", "after 29 of 29 truncated rows the next state"),
 }
 # Where a sentence is made, and what stands there that is none: headings, parts of others, refusals of options, bugs, why a refit has no model.
