@@ -121,8 +121,8 @@ def main() -> None:
         sent, elements = model.offset - 4000, len(model.dictionary)
     # Of all parts and producers, the first rows and their selection included; actors are no children of this process.
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = None if asked.ray else used.ru_utime + used.ru_stime
-    print(f"{asked.workers} workers, {elements} elements: {said(sent, took, spent)}")
+    of_all = None if asked.ray else used.ru_utime + used.ru_stime
+    print(f"{asked.workers} workers, {elements} elements: {said(sent, took, of_all)}")
 
 
 if __name__ == "__main__":
