@@ -61,6 +61,7 @@ else
     compile=(cargo test --release --workspace --lib --bins --tests --examples --features "$features" --no-fail-fast)
 fi
 "${compile[@]}" --no-run || status=$?
+if [ "$status" -ne 0 ]; then failed=$((failed + 1)); fi
 built=$([ "$status" -eq 0 ] && [ -x target/release/criticd ] && echo true || echo false)
 
 suite() { # LOG FOLDER ARGUMENTS...
@@ -68,8 +69,9 @@ suite() { # LOG FOLDER ARGUMENTS...
     shift 2
     # Away from the folder python/, so that the package is the one that was installed.
     # Tests wait for most of their time: several at once, the longest first.
-    CRITICD_BIN=$PWD/target/release/criticd CRITICD_CURVE_BIN=$($has_libzmq && echo "$PWD/target/release/criticd") \
-        "$environment/bin/python" -P -m pytest "$folder" --durations=5 --numprocesses 3 --maxschedchunk 1 "$@" >"$log" 2>&1
+    export CRITICD_BIN=$PWD/target/release/criticd
+    CRITICD_CURVE_BIN=$($has_libzmq && echo "$CRITICD_BIN") \
+        exec "$environment/bin/python" -P -m pytest "$folder" --durations=5 --numprocesses 3 --maxschedchunk 1 "$@" >"$log" 2>&1
 }
 
 result() { # LOG FOLDER STATUS
@@ -98,6 +100,10 @@ else
     of_package=$!
     suite pytest tests/python "$@" &
     of_daemon=$!
+    # They run on where this ends before them.
+    trap 'kill "$of_package" "$of_daemon" 2>/dev/null || true' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
 fi
 
 export CRITICD_SEED_BASE=${CRITICD_SEED_BASE:-$(seeds_of_commit)}

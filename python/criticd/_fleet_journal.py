@@ -139,7 +139,8 @@ class Journal:
     def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Let these records take the place of all, in another file: nothing of the old one is left.
 
-        A crash leaves the one or the other. Raises OSError; where that was for want of room, all is as it was.
+        A crash leaves the one or the other. Raises OSError: with all as it was, or with another `end`, where the new
+        file is in force and its name may not last.
         """
         part = self.path.with_suffix(".new")
         file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)

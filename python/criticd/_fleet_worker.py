@@ -380,7 +380,13 @@ class Worker:
         erased = sum(sizes[::2]) - sum(sizes[1::2])
         if erased:
             records = (record for _, record in self._journal.read(self._journal.start))
-            self._journal.rewrite(part for record in records for part in self._without(record))
+            end = self._journal.end
+            try:
+                self._journal.rewrite(part for record in records for part in self._without(record))
+            except OSError:
+                # The new file is in force, but its name may not last: what it acknowledged could be lost.
+                self.broken = self._journal.end != end
+                raise
             self._held |= left
             for learned in self._learned.values():
                 learned.place = self._journal.end

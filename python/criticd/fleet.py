@@ -527,7 +527,7 @@ class Fleet:
                 raise RemoteError(COORDINATOR, "select", "is not done in time: `status()` says which workers lag")
             time.sleep(self._patience.retry_s)
         for name, link in zip(self._names, links if erase else [], strict=False):
-            while "waits" in self._patiently(link, self._patience.rows_s, "erase"):
+            while "waits" in self._patiently(link, max(self._patience.rows_s, until - time.monotonic()), "erase"):
                 if time.monotonic() > until:
                     raise RemoteError(name, "erase", "still learns rows again, or a new epoch: call again")
                 time.sleep(self._patience.retry_s)

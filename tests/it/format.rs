@@ -32,6 +32,9 @@ const ADVISOR: &str =
 /// Behind those of format 7.
 const ABOUT: &str = "[[critic]]\nname = \"about\"\nmean = { constant = -1.0, weights = [2.0] }\ndiscount = 0.9\ndictionary_max = 8\n\
     backfill_rows = 40\nrefresh_rows = 32\nwarmup_rows = 20\nrefit_first_rows = 0\n";
+/// Behind those of format 8.
+const TURNS: &str = "[[critic]]\nname = \"turns\"\nstate_kinds = [\"periodic\"]\ndiscount = 0.9\ndictionary_max = 8\n\
+    refresh_rows = 32\nwarmup_rows = 20\nrefit_first_rows = 0\n";
 const STATES: [f64; 4] = [0.0, 0.3, 0.6, 0.9];
 
 fn fixture(version: u32) -> PathBuf {
@@ -43,7 +46,8 @@ fn settings(version: u32) -> (String, &'static [&'static str]) {
     match version {
         ..6 => (SETTINGS.to_owned(), &["late"]),
         6 | 7 => (SETTINGS.to_owned() + ADVISOR, &["late", "sold"]),
-        _ => (SETTINGS.to_owned() + ABOUT + ADVISOR, &["late", "sold"]),
+        8 => (SETTINGS.to_owned() + ABOUT + ADVISOR, &["late", "sold"]),
+        _ => (SETTINGS.to_owned() + ABOUT + TURNS + ADVISOR, &["late", "sold"]),
     }
 }
 
@@ -184,6 +188,10 @@ impl Daemon {
             let about = board.get(2).unwrap().evaluate(&STATES, Ask::VARIANCE).unwrap();
             answers["about"] = json!([about.mean.as_slice(), about.variance]);
         }
+        if version >= 9 {
+            let turns = board.get(3).unwrap().evaluate(&STATES, Ask::VARIANCE).unwrap();
+            answers["turns"] = json!([turns.mean.as_slice(), turns.variance]);
+        }
         answers
     }
 }
@@ -263,11 +271,16 @@ fn a_directory_of_format_version_7_gives_the_values_that_it_gave() {
 
 #[test]
 fn a_directory_of_format_version_8_gives_the_values_that_it_gave() {
-    assert_eq!(VERSION, 8, "a new format needs a directory of its own");
-    if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
-        write(&fixture(8));
-    }
     gives_the_values_that_it_gave(8, ADOPTED | HEADS | REBUILT | ADVICE | REMOVED);
+}
+
+#[test]
+fn a_directory_of_format_version_9_gives_the_values_that_it_gave() {
+    assert_eq!(VERSION, 9, "a new format needs a directory of its own");
+    if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
+        write(&fixture(9));
+    }
+    gives_the_values_that_it_gave(9, ADOPTED | HEADS | REBUILT | ADVICE | REMOVED);
 }
 
 fn gives_the_values_that_it_gave(version: u32, has: u32) {

@@ -71,7 +71,7 @@ impl Allowance {
         self.spent.load(Ordering::Relaxed)
     }
 
-    fn rest(&self) -> u64 {
+    pub(crate) fn rest(&self) -> u64 {
         self.most.saturating_sub(self.spent())
     }
 

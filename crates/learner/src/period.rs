@@ -79,6 +79,9 @@ pub fn period(
     for reach in narrower.filter(|&reach| reach < all).chain([all]) {
         // Where many rows are at one place there is nothing to see.
         let Some(few) = sample(reach, STATES_MAX) else { continue };
+        if !allowance.affords(FREQUENCIES as f64 * few.products()) {
+            break;
+        }
         allowance.spend(FREQUENCIES as f64 * few.products());
         found = few.period(keep_going).map(|period| (period, reach));
         if found.is_some() || !keep_going() {
@@ -88,11 +91,18 @@ pub fn period(
     let (mut found, mut reach) = found.filter(|_| keep_going())?;
     loop {
         let many = sample(reach, REFINED_STATES)?;
+        if !(keep_going() && allowance.affords(REFINED as f64 * many.products())) {
+            return None;
+        }
         allowance.spend(REFINED as f64 * many.products());
         found = many.refined(found);
         if reach < all {
             reach = all.min(WIDER * reach);
             continue;
+        }
+        // What the rows in the middle show may be theirs alone.
+        if many.of_period(found) <= many.evidence(StateKind::Real) + GAIN_MIN {
+            return None;
         }
         let stays = |known: &f64| many.of_period(*known) + GAIN_MIN >= many.of_period(found);
         return known.filter(stays).or(Some(found));
@@ -291,6 +301,17 @@ mod tests {
             }
             assert_eq!((found(&noise, None), found(&bent, None)), (None, None), "seed {seed}");
         }
+    }
+
+    #[test]
+    fn waves_in_the_middle_of_the_range_alone_are_no_period() {
+        let mut rows = wheel(1.0, 200.0, 40);
+        for i in 0..rows.rewards.len() {
+            let x = rows.states[2 * i];
+            let waves = if (x - 100.0).abs() < 8.0 { (std::f64::consts::TAU * x).cos() } else { 0.0 };
+            rows.rewards[i] = waves + 0.1 * normal(mix(&[i as u64]));
+        }
+        assert_eq!(found(&rows, None), None);
     }
 
     #[test]

@@ -3,15 +3,16 @@
 
 use crate::learner::heads::Head;
 use crate::learner::model::Model;
-use crate::learner::{Learner, Settings};
+use crate::learner::{KindSetting, Learner, Settings};
 use crate::math::columns::GivenFunction;
 
 /// Newest version of the format of groups and checkpoints. Older ones are read, newer ones refused. What is written has the oldest
 /// one that can say what is in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic
 /// was rebuilt or has failed, or 5 where there are values of actions, heads or advisors, or 6 where there are labels for heads, heads
 /// with a kernel of their own, or with functions and falls, or models that track a stream, or 7 where rows were taken back, or 8 where
-/// values are learned about a mean function, where a column is bounded, or a stream that goes on is followed step by step.
-pub const VERSION: u32 = 8;
+/// values are learned about a mean function, where a column is bounded, or a stream that goes on is followed step by step, or 9 where
+/// refits learn a period.
+pub const VERSION: u32 = 9;
 
 /// Whether a head is said by version 6 and later alone.
 pub(super) fn needs_version_6(head: &Head) -> bool {
@@ -21,7 +22,9 @@ pub(super) fn needs_version_6(head: &Head) -> bool {
 /// Of settings of critics.
 pub(super) fn of_settings<'a>(critics: impl IntoIterator<Item = &'a Settings>) -> u32 {
     let of_one = |settings: &Settings| {
-        if settings.mean.is_some() {
+        if settings.state_kinds.contains(&KindSetting::Periodic) {
+            9
+        } else if settings.mean.is_some() {
             8
         } else if settings.heads.iter().any(needs_version_6) {
             6

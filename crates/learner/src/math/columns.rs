@@ -102,12 +102,19 @@ impl GivenFunction {
 }
 
 /// A given function and the prior variance of its coefficient.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GivenColumn {
     /// f.
     pub function: GivenFunction,
     /// s, positive, value^2.
     pub variance: f64,
+}
+
+/// As epochs of fleets have been hashed from it ([`Model::epoch`](crate::model::Model::epoch)), whatever the type is called.
+impl fmt::Debug for GivenColumn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Column").field("function", &self.function).field("variance", &self.variance).finish()
+    }
 }
 
 impl GivenColumn {
@@ -182,6 +189,13 @@ impl GivenColumn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Workers and coordinators of several builds know each other's epochs.
+    #[test]
+    fn a_column_is_hashed_as_it_always_was() {
+        let column = GivenColumn { function: GivenFunction::Bounded(1), variance: 2.5 };
+        assert_eq!(format!("{column:?}"), "Column { function: Bounded(1), variance: 2.5 }");
+    }
 
     #[test]
     fn names_of_columns_are_read_back() {

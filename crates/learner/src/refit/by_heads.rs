@@ -72,6 +72,8 @@ pub(super) fn select(prepared: Prepared<'_>) -> Result<Candidate, RefitError> {
     allowance.spend(allowance::exact(&chosen.search.problem, false));
     let shared = profiled_bests(&chosen.search.problem, &chosen.found.hyperparameters().kernel, keep_going)?;
     let in_force = also.first().map(|second| [present.clone(), second.clone()]);
+    // A report says that a period was found: kernels that take the variable for something else do not stay.
+    let in_force = in_force.filter(|both| both.iter().all(|of| job.is_of_kinds(&of.kernel)));
     let kernels = kernels(prepared, (&chosen, &shared), in_force)?;
     let found = kernels.found.clone();
     let ratios: Vec<f64> = if kernels.apart.is_some() {

@@ -20,8 +20,6 @@ pub(super) fn select(prepared: Prepared<'_>) -> Result<Candidate, RefitError> {
     let settings = &job.settings;
     let left_out = dependence.left_out();
     let present = rescaled(&job.current.hyperparameters, &job.current.inputs, inputs);
-    let kinds = settings.kinds(rows.dim);
-    let is_alike = |d: usize| present.kernel.kind_of(d) == kinds.get(d).copied().unwrap_or_default();
     let mut choosing = Rows::new(rows.dim, rows.rewards_per_row);
     choosing.extend(rows, 0..trial::choosing(job, rows.len()));
     let question = Question {
@@ -31,7 +29,8 @@ pub(super) fn select(prepared: Prepared<'_>) -> Result<Candidate, RefitError> {
         left_out: &left_out,
         // The data-driven first model is a stopgap: nothing has been selected for it. And a kernel that takes a variable for something else
         // than the settings say by now is none of those that are compared.
-        present: (job.current.generation > 1 && (0..rows.dim).all(is_alike)).then_some((&present, job.current.lambda)),
+        present: (job.current.generation > 1 && job.is_of_kinds(&present.kernel))
+            .then_some((&present, job.current.lambda)),
         kernel: None,
         lambda: settings.lambda.fixed(),
         room: job.room(),

@@ -7,12 +7,23 @@ use crate::allowance::Allowance;
 use crate::diagnostics::Diagnostic;
 use crate::math::embedding::StateKind;
 use crate::math::evidence::KeepGoing;
+use crate::math::kernel::Kernel;
 use crate::period::period;
 use crate::settings::KindSetting;
 use crate::transition::state_name;
 use std::borrow::Cow;
 
+/// Part of a refit's budget that all variables together may spend, the first ones first.
+const SHARE: f64 = 0.3;
+
 impl RefitJob {
+    /// Whether a kernel takes each state variable for what the settings say by now.
+    pub(super) fn is_of_kinds(&self, kernel: &Kernel) -> bool {
+        let dim = self.window.dim();
+        let kinds = self.settings.kinds(dim);
+        (0..dim).all(|d| kernel.kind_of(d) == kinds.get(d).copied().unwrap_or_default())
+    }
+
     /// The same question with the periods that its settings leave open: what the rows show, else what the present kernel has; and
     /// what is to be said of each. A variable without either stays real. An improvement selects no kernel, so that its rows are asked
     /// nothing.
@@ -41,9 +52,13 @@ impl RefitJob {
             return (Cow::Owned(job), Vec::new());
         }
         let mut said = Vec::new();
+        let (most, mut spent) = ((SHARE * allowance.rest() as f64) as u64, 0);
         for d in open {
             let kept = of_present(d);
-            let found = period(&rows, d, &job.settings, kept, (keep_going, allowance));
+            let own = Allowance::of_products(most.saturating_sub(spent));
+            let found = period(&rows, d, &job.settings, kept, (keep_going, &own));
+            spent += own.spent();
+            allowance.spend(own.spent() as f64);
             if let Some(period) = found {
                 job.settings.state_kinds[d] = KindSetting::Known(StateKind::Periodic(period));
             }
