@@ -210,7 +210,7 @@ class Coordinator:
                 if said["messages"][str(key)].get("lacks"):
                     self._links[number].call("begin", generation=key, epoch=epochs[key][0])
             self._take(number, said)
-        except CriticdError as error:
+        except (CriticdError, OSError) as error:
             known.there, known.why = False, str(error)
 
     def _is_reborn(self, number: int, said: Message) -> bool:
@@ -243,8 +243,9 @@ class Coordinator:
             for key, each in said["messages"].items():
                 if int(key) not in self._epochs:
                     continue
-                if each.get("message") is not None:
-                    self._epochs[int(key)][1].take(each["message"])
+                message = each.get("message")
+                if message is not None and self._epochs[int(key)][1].take(message)[0] == "wrong epoch":
+                    known.why = "its sums are of another model: `select()` begins anew"
                 if int(key) == (self._coming or self._present):
                     known.caught = bool(each.get("caught"))
                 if each.get("failed"):
