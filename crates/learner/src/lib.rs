@@ -49,6 +49,25 @@
 //! [`model`] is what one step does to one model. [`math`] holds the recursions, which know nothing of streams:
 //! [`math::dictionary`] (online incomplete Cholesky), [`math::statistics`], [`math::posterior`], [`math::evidence`].
 
+/// Conversions for `#[serde(into = "String", try_from = "String")]` of a type that is written by `Display` and read by `FromStr`.
+macro_rules! stored_as_text {
+    ($kind:ty) => {
+        impl From<$kind> for String {
+            fn from(what: $kind) -> Self {
+                what.to_string()
+            }
+        }
+
+        impl TryFrom<String> for $kind {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<Self, String> {
+                text.parse()
+            }
+        }
+    };
+}
+
 pub mod act;
 pub mod action;
 pub mod allowance;

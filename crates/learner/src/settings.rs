@@ -212,19 +212,7 @@ impl FromStr for KindSetting {
     }
 }
 
-impl From<KindSetting> for String {
-    fn from(kind: KindSetting) -> Self {
-        kind.to_string()
-    }
-}
-
-impl TryFrom<String> for KindSetting {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+stored_as_text!(KindSetting);
 
 /// [`Settings::state_kinds`] are for states of another dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

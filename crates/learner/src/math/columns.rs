@@ -67,19 +67,7 @@ impl FromStr for GivenFunction {
     }
 }
 
-impl From<GivenFunction> for String {
-    fn from(function: GivenFunction) -> Self {
-        function.to_string()
-    }
-}
-
-impl TryFrom<String> for GivenFunction {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+stored_as_text!(GivenFunction);
 
 impl GivenFunction {
     /// Whether it is the same for all states.

@@ -59,19 +59,7 @@ impl FromStr for StateKind {
     }
 }
 
-impl From<StateKind> for String {
-    fn from(kind: StateKind) -> Self {
-        kind.to_string()
-    }
-}
-
-impl TryFrom<String> for StateKind {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+stored_as_text!(StateKind);
 
 /// The point of the unit circle where a variable of this period stands.
 pub(super) fn on_circle(x: f64, period: f64) -> [f64; 2] {
