@@ -239,6 +239,11 @@ impl Matrix {
         (0..self.cols).all(|j| self.col(j).iter().all(|v| v.is_finite()))
     }
 
+    /// Largest magnitude of an entry; 0 without entries. What is not a number does not count.
+    pub fn largest(&self) -> f64 {
+        (0..self.cols).flat_map(|j| self.col(j)).fold(0.0, |most, x| f64::max(most, x.abs()))
+    }
+
     /// The same numbers as a matrix of the public interface.
     pub fn to_nalgebra(&self) -> nalgebra::DMatrix<f64> {
         nalgebra::DMatrix::from_fn(self.rows, self.cols, |i, j| self.at(i, j))

@@ -117,7 +117,7 @@ fn by_powers(a: &Matrix) -> Option<f64> {
     let mut power = a.clone();
     for _ in 0..SQUARINGS {
         power = product(power.view(), Op::Plain, power.view(), Op::Plain);
-        let largest = (0..power.cols()).flat_map(|j| power.col(j)).fold(0.0, |most: f64, x| most.max(x.abs()));
+        let largest = power.largest();
         if !(largest > 0.0 && largest.is_finite()) {
             return None;
         }

@@ -125,7 +125,7 @@ impl Losses {
     fn solve(&mut self, scale: f64) {
         let Self { products, weights, work, .. } = self;
         work.begin(products, weights, scale);
-        let mut step = 1.0 / (1.0 + largest(&work.scaled));
+        let mut step = 1.0 / (1.0 + work.scaled.largest());
         for _ in 0..STEPS_MAX {
             work.differentiate();
             while !work.take_step(step) && step >= STEP_MIN {
@@ -173,11 +173,6 @@ fn prior(k: usize, count: usize) -> f64 {
         (0, _) => PRIOR_OF_BASE,
         _ => (1.0 - PRIOR_OF_BASE) / (count - 1) as f64,
     }
-}
-
-/// Largest entry by size.
-fn largest(of: &Matrix) -> f64 {
-    (0..of.cols()).flat_map(|j| of.col(j)).fold(0.0, |most, q| f64::max(most, q.abs()))
 }
 
 impl Work {
