@@ -65,19 +65,20 @@ pub fn period(
     values.sort_by(f64::total_cmp);
     let middle = *values.get(values.len() / 2)?;
     let all = (values[values.len() - 1] - middle).max(middle - values[0]);
-    let near = |reach: f64| -> Vec<usize> {
-        places.iter().copied().filter(|&i| (rows.state(i)[d] - middle).abs() <= reach).collect()
-    };
+    // None where there are too few rows in a range that is not the whole.
     let sample = |reach: f64, most: usize| {
-        let near = near(reach);
+        let near: Vec<usize> =
+            places.iter().copied().filter(|&i| (rows.state(i)[d] - middle).abs() <= reach).collect();
+        if reach < all && near.len() < NEAR_MIN {
+            return None;
+        }
         let some = near.iter().copied().step_by(near.len().div_ceil(most).max(1)).collect();
         Sample::of(rows, (d, kinds), some, &returns).filter(|sample| sample.range().is_finite())
     };
     // The fewest first: of all of them a multiple of the period may be the likeliest on the grid.
-    let narrower = (0..RANGES).rev().map(|k| all / NARROWER.powi(k)).filter(|&reach| near(reach).len() >= NEAR_MIN);
     let mut found = None;
-    for reach in narrower.filter(|&reach| reach < all).chain([all]) {
-        // Where many rows are at one place there is nothing to see.
+    for reach in (0..RANGES).rev().map(|k| all / NARROWER.powi(k)) {
+        // And where many rows are at one place there is nothing to see.
         let Some(few) = sample(reach, STATES_MAX) else { continue };
         if !allowance.affords(FREQUENCIES as f64 * few.products()) {
             break;
@@ -101,10 +102,11 @@ pub fn period(
             continue;
         }
         // What the rows in the middle show may be theirs alone.
-        if many.of_period(found) <= many.evidence(StateKind::Real) + GAIN_MIN {
+        let best = many.of_period(found);
+        if best <= many.evidence(StateKind::Real) + GAIN_MIN {
             return None;
         }
-        let stays = |known: &f64| many.of_period(*known) + GAIN_MIN >= many.of_period(found);
+        let stays = |known: &f64| many.of_period(*known) + GAIN_MIN >= best;
         return known.filter(stays).or(Some(found));
     }
 }
