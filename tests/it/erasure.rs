@@ -104,6 +104,15 @@ fn with_secret(data: &Path) -> Process {
     daemon
 }
 
+/// The same whose rows of [`SECRET`] were taken back, and which was stopped then. What it answered last.
+fn taken_back(data: &Path) -> [Value; 4] {
+    let daemon = with_secret(data);
+    run(&mut remove(data));
+    let before = answer(&daemon);
+    stop(data, daemon);
+    before
+}
+
 fn assert_erased(directory: &Path) {
     for number in [SECRET, SECRET * 2.0, SECRET * 6.0, SECRET + 0.1] {
         assert_eq!(holds(directory, &number.to_le_bytes()), None, "{number}");
@@ -152,10 +161,7 @@ fn no_byte_of_erased_rows_is_left_wherever_the_erasure_was_interrupted() {
 fn an_erasure_without_room_leaves_all_as_it_was() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
-    let daemon = with_secret(&data);
-    run(&mut remove(&data));
-    let before = answer(&daemon);
-    stop(&data, daemon);
+    let before = taken_back(&data);
     for blocks in [1, 8, 40] {
         let mut command = Command::new("sh");
         // In blocks of 512 bytes.
@@ -181,10 +187,7 @@ fn an_erasure_without_room_leaves_all_as_it_was() {
 fn names_of_erased_streams_are_forgotten_where_that_is_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
-    let daemon = with_secret(&data);
-    run(&mut remove(&data));
-    let before = answer(&daemon);
-    stop(&data, daemon);
+    let before = taken_back(&data);
     run(&mut erase(&data));
     NAMES.iter().for_each(|name| assert!(holds(&data, name.as_bytes()).is_some(), "{name} stays"));
     let said = run(erase(&data).arg("--forget-names"));
