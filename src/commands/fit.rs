@@ -34,7 +34,7 @@ use crate::math::evidence::{Evidence, KeepGoing};
 use crate::math::kernel::{Metric, NoiseModel, Profile};
 use crate::snapshot::Snapshot;
 use crate::table::Table;
-use crate::transition::{Rows, state_name};
+use crate::transition::{Rows, name_of_state};
 use crate::whole_file::OutputFile;
 use crate::wire;
 use choices::{EvidenceChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel};
@@ -430,7 +430,7 @@ impl Fit {
     fn with_periods(&mut self, rows: &Rows, names: Option<&[String]>) -> Result<Settings, Failure> {
         let open = |kind: &KindSetting| *kind == KindSetting::Periodic;
         while let Some(d) = self.state_kinds.iter().position(open).filter(|&d| d < rows.dim) {
-            let name = names.map_or_else(|| state_name(d), |names| names[d].clone());
+            let name = name_of_state(names, d);
             let within: (KeepGoing<'_>, _) = (&|| true, &Allowance::unlimited());
             let Some(found) = period(rows, d, &self.settings(rows)?, None, within) else {
                 let message = format!(
@@ -713,7 +713,7 @@ fn constants(rows: &Rows) -> Vec<usize> {
 
 /// Name the state variables whose effect no search can find.
 pub(super) fn mention_constants(rows: &Rows, names: Option<&[String]>) {
-    let name = |d: usize| names.map_or_else(|| state_name(d), |names| names[d].clone());
+    let name = |d: usize| name_of_state(names, d);
     let constant: Vec<String> = constants(rows).into_iter().map(name).collect();
     if (1..rows.dim).contains(&constant.len()) {
         note(&format!("{} never changes: its effect cannot be learned", given::listed(&constant)));

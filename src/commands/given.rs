@@ -12,7 +12,7 @@ use crate::table::{
     Values,
 };
 pub(super) use crate::transition::without_unit;
-use crate::transition::{Rows, state_name};
+use crate::transition::{Rows, name_of_state, state_name};
 use crate::wire::{decode_snapshot, hyperparameters_from_str};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -579,7 +579,7 @@ impl TableOptions {
         let mut rows = Vec::new();
         let mut range = |name: String, [low, high]: [f64; 2]| rows.push(vec![name, number(low), number(high)]);
         for (d, ends) in summary.states.iter().enumerate() {
-            range(names.as_ref().map_or_else(|| state_name(d), |names| names[d].clone()), *ends);
+            range(name_of_state(names.as_deref(), d), *ends);
         }
         for (what, ranges) in [("action", &summary.actions), ("reward", &summary.rewards)] {
             for (k, ends) in ranges.iter().enumerate() {

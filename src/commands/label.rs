@@ -14,7 +14,7 @@ use crate::learner::{Settings, VarianceKind};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::NoiseModel;
 use crate::table::{Info, Table, TableError, Values, is_pipe, write_columns};
-use crate::transition::{Rows, state_name};
+use crate::transition::{Rows, name_of_state};
 use crate::whole_file::OutputFile;
 use crate::wire::{ArrayForm, encode_snapshot};
 use clap::Parser as _;
@@ -389,7 +389,7 @@ fn rows_themselves(table: &Table) -> Vec<(String, Values)> {
     let rows = table.rows();
     let (dim, heads) = (rows.dim, rows.rewards_per_row);
     let names = table.names_with_units();
-    let name = |d: usize| names.as_ref().map_or_else(|| state_name(d), |names| without_unit(&names[d]).to_owned());
+    let name = |d: usize| without_unit(&name_of_state(names.as_deref(), d)).to_owned();
     let column = |values: &[f64], width: usize, k: usize| {
         Values::Numbers(values.chunks_exact(width).map(|row| row[k]).collect())
     };

@@ -12,7 +12,7 @@ use super::output::{columns, digits, facts, is_closed, percent, visible};
 use super::{Failure, as_of, print};
 use crate::daemon::as_of::Moment;
 use crate::math::embedding::StateKind;
-use crate::transition::state_name;
+use crate::transition::name_of_state;
 use crate::wire;
 use crate::wire::status::{
     AdvisorStatus, CriticStatus, DriftAlarm, DriftStatus, HeadsStatus, LambdaFound, LastRefit, ModelStatus,
@@ -754,7 +754,7 @@ fn variables(model: &ModelStatus, (shares, found): (&[Option<f64>], Option<&Refi
             length if length.is_finite() => digits(length),
             _ => "–".into(),
         };
-        let name = inputs.names.as_ref().and_then(|names| names.get(i).cloned()).unwrap_or_else(|| state_name(i));
+        let name = name_of_state(inputs.names.as_deref(), i);
         let length = match unit.map(|unit| unit / (own + directions).sqrt()) {
             Some(length) if length.is_finite() => digits(length),
             _ if own > 0.0 => "category".into(),

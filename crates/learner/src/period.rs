@@ -67,8 +67,7 @@ pub fn period(
     let all = (values[values.len() - 1] - middle).max(middle - values[0]);
     // None where there are too few rows in a range that is not the whole.
     let sample = |reach: f64, most: usize| {
-        let near: Vec<usize> =
-            places.iter().copied().filter(|&i| (rows.state(i)[d] - middle).abs() <= reach).collect();
+        let near: Vec<usize> = places.iter().copied().filter(|&i| (rows.state(i)[d] - middle).abs() <= reach).collect();
         if reach < all && near.len() < NEAR_MIN {
             return None;
         }

@@ -7,7 +7,7 @@ pub mod probability;
 
 pub use self::kept::ACTION_NUMBERS_MAX;
 use self::kept::put_action;
-pub use self::names::{CHOICES_MAX, Names, check_policy, state_name, without_unit};
+pub use self::names::{CHOICES_MAX, Names, check_policy, name_of_state, state_name, without_unit};
 use crate::labels::LabelColumns;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;

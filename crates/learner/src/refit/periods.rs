@@ -10,7 +10,7 @@ use crate::math::evidence::KeepGoing;
 use crate::math::kernel::Kernel;
 use crate::period::period;
 use crate::settings::KindSetting;
-use crate::transition::state_name;
+use crate::transition::name_of_state;
 use std::borrow::Cow;
 
 /// Part of a refit's budget that all variables together may spend, the first ones first.
@@ -62,7 +62,7 @@ impl RefitJob {
             if let Some(period) = found {
                 job.settings.state_kinds[d] = KindSetting::Known(StateKind::Periodic(period));
             }
-            let variable = self.names.as_ref().map_or_else(|| state_name(d), |names| names[d].clone());
+            let variable = name_of_state(self.names.as_deref(), d);
             said.push(Diagnostic::Period { variable, found, kept });
         }
         (Cow::Owned(job), said)

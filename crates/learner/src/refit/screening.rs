@@ -5,7 +5,7 @@ use crate::math::dense::{Matrix, Op, product};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Metric};
 use crate::snapshot::Inputs;
-use crate::transition::{Rows, state_name};
+use crate::transition::{Rows, name_of_state};
 
 /// If 1 % of the rows inflates the standard deviation by more than this factor, the others give the scale.
 const OUTLYING_STATES: f64 = 20.0;
@@ -177,7 +177,7 @@ fn clusters(pairs: &[(usize, usize, f64)]) -> Vec<(Vec<usize>, f64)> {
 
 /// Name of state variable `d`.
 pub(super) fn name(inputs: &Inputs, d: usize) -> String {
-    inputs.names.as_ref().and_then(|names| names.get(d).cloned()).unwrap_or_else(|| state_name(d))
+    name_of_state(inputs.names.as_deref(), d)
 }
 
 #[cfg(test)]

@@ -10,6 +10,11 @@ pub fn state_name(variable: usize) -> String {
     format!("state_{variable}")
 }
 
+/// What the state variable of this number is called: as `names` say, else [`state_name`].
+pub fn name_of_state(names: Option<&[String]>, variable: usize) -> String {
+    names.and_then(|names| names.get(variable).cloned()).unwrap_or_else(|| state_name(variable))
+}
+
 /// Check the name of a policy.
 ///
 /// # Errors

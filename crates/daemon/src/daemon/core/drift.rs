@@ -6,7 +6,7 @@ use crate::learner::{Alarm, Event, Learner, Moved};
 use crate::math::drift::Statistic;
 use crate::state::streams::Streams;
 use crate::wire::status::{DriftAlarm, DriftStatus, MovedVariable, TrackingStatus};
-use criticd_learner::transition::state_name;
+use criticd_learner::transition::name_of_state;
 use serde_json::json;
 
 /// Alarms of one critic since the start.
@@ -139,8 +139,8 @@ fn report_change(learner: &Learner, happened: &Event, now: Now, out: &mut Vec<Ou
 
 /// A state variable that moved: its size is in standard deviations of the variable.
 fn variable(learner: &Learner, Moved { variable, finding }: &Moved) -> MovedVariable {
-    let names = learner.model().and_then(|model| model.inputs().names.as_ref());
-    let name = names.and_then(|names| names.get(*variable).cloned()).unwrap_or_else(|| state_name(*variable));
+    let names = learner.model().and_then(|model| model.inputs().names.as_deref());
+    let name = name_of_state(names, *variable);
     MovedVariable {
         variable: *variable as u64,
         name,
