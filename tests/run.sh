@@ -87,13 +87,12 @@ result() { # LOG FOLDER STATUS
 }
 
 # Tests in Python wait for half of their time, so they run beside those in Rust.
-suites=false
+of_daemon= of_package=
 if ! $built; then
     skip "$python_files" "$python_files files of Python tests: the program could not be built"
 elif ! $python; then
     skip "$python_files" "$python_files files of Python tests: their packages could not be installed (see $logs/install)"
 else
-    suites=true
     install_client
     echo "== pytest tests/python and python/tests, beside what follows (see $logs)"
     suite pytest-package python/tests "$@" &
@@ -118,7 +117,7 @@ cargo test --release --workspace --doc --features "$features" >"$logs/doc" 2>&1 
 if [ "$status" -ne 0 ]; then cat "$logs/doc"; fi
 add "$logs/doc" '^test result:' "$status"
 
-if $suites; then
+if [ -n "$of_daemon" ]; then
     status=0 package=0
     wait "$of_daemon" || status=$?
     wait "$of_package" || package=$?

@@ -184,7 +184,7 @@ class Coordinator:
             if self._rounds_begun > begun:
                 return
             self._rounds_begun += 1
-            # One that gives no answer keeps nobody longer than its own call does.
+            # A worker that gives no answer delays the round by the time-out of its call, not by one for each worker.
             list(self._askers.map(self._ask, range(len(self._links))))
             with self._lock:
                 self._switch_if_due()

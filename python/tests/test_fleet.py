@@ -699,7 +699,7 @@ def kills(directory: Path, count: int, seed: int) -> None:
     assert np.abs(model(STATES) - expected(STATES)).max() < 1e-8
 
 
-def test_a_worker_that_hangs_keeps_nobody(tmp_path: Path) -> None:
+def test_a_fleet_goes_on_while_a_worker_hangs(tmp_path: Path) -> None:
     patience = Patience(interval_s=0.1, epoch_s=PATIENCE_S, rows_s=PATIENCE_S, call_s=4, start_s=PATIENCE_S)
     with Fleet(2, tmp_path, select_rows=None, patience=patience, **CRITIC) as fleet:
         assert isinstance(fleet.parts, Processes)

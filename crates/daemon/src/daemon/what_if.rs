@@ -190,7 +190,7 @@ impl WhatIfJob {
         let reach = self.learned.reach(&functions, shown.len(), request.steps).map_err(refused)?;
         let names: Vec<String> = shown.iter().map(|show| show.text.clone()).collect();
         let mut found = course_to_json(&led, reach.as_ref(), &names, starts.len() / dim);
-        // Nobody has seen what a plan does, as rows have the others.
+        // Rows show what the other policies do. They do not show what a plan does.
         let max = if matches!(request.policy, PolicyAsked::Plan(_)) { UNSUPPORTED_MAX } else { 1.0 };
         found["value"] = match known.value(wanted, (discount, max), &motion, &from) {
             Ok(valued) => json!({

@@ -27,8 +27,8 @@ pub(super) fn select(prepared: Prepared<'_>) -> Result<Candidate, RefitError> {
         rows: &choosing,
         inputs,
         left_out: &left_out,
-        // The data-driven first model is a stopgap: nothing has been selected for it. And a kernel that takes a variable for something else
-        // than the settings say by now is none of those that are compared.
+        // The data-driven first model is a stopgap: nothing has been selected for it. A kernel that takes a variable for something else
+        // than the settings say by now does not compete either.
         present: (job.current.generation > 1 && job.is_of_kinds(&present.kernel))
             .then_some((&present, job.current.lambda)),
         kernel: None,
