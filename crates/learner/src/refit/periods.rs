@@ -52,19 +52,17 @@ impl RefitJob {
             return (Cow::Owned(job), Vec::new());
         }
         let mut said = Vec::new();
-        let (most, mut spent) = ((SHARE * allowance.rest() as f64) as u64, 0);
+        let own = Allowance::of_products((SHARE * allowance.rest() as f64) as u64);
         for d in open {
             let kept = of_present(d);
-            let own = Allowance::of_products(most.saturating_sub(spent));
             let found = period(&rows, d, &job.settings, kept, (keep_going, &own));
-            spent += own.spent();
-            allowance.spend(own.spent() as f64);
             if let Some(period) = found {
                 job.settings.state_kinds[d] = KindSetting::Known(StateKind::Periodic(period));
             }
             let variable = name_of_state(self.names.as_deref(), d);
             said.push(Diagnostic::Period { variable, found, kept });
         }
+        allowance.spend(own.spent() as f64);
         (Cow::Owned(job), said)
     }
 }
