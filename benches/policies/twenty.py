@@ -23,11 +23,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pendulum
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 Array = NDArray[np.float64]
-CHAIN = 50
 STEPS = 400
 TIMES = 20
 
@@ -54,24 +54,21 @@ class Task:
 
 
 class Pendulum(Task):
-    name, discount, levels = "pendulum", 0.95, np.array([-2.0, 0.0, 2.0])
+    """As `pendulum.py` has it."""
+
+    name, discount, levels = "pendulum", pendulum.DISCOUNT, np.array([-2.0, 0.0, 2.0])
 
     def starts(self, count: int, random: np.random.Generator) -> Array:
-        return np.stack([random.uniform(-np.pi, np.pi, count), random.uniform(-4, 4, count)], axis=1)
+        return pendulum.starts(count, random)
 
     def step(self, states: Array, pushes: Array, random: np.random.Generator) -> tuple[Array, Array, NDArray[np.bool_]]:
-        angle, speed = states.T
-        rewards = -(angle**2 + 0.1 * speed**2 + 0.001 * pushes**2)
-        pushed = pushes + 0.3 * random.standard_normal(len(pushes))
-        speed = np.clip(speed + (15 * np.sin(angle) + 3 * pushed) * 0.05, -8, 8)
-        angle = (angle + 0.05 * speed + np.pi) % (2 * np.pi) - np.pi
-        return rewards, np.stack([angle, speed], axis=1), np.zeros(len(angle), bool)
+        return *pendulum.step(states, pushes, random), np.zeros(len(states), bool)
 
     def gains(self, random: np.random.Generator) -> Array:
         return random.uniform([-3, -1.5], [1, 1])
 
     def observed(self, states: Array) -> Array:
-        return np.stack([np.cos(states[:, 0]), np.sin(states[:, 0]), states[:, 1]], axis=1)
+        return pendulum.observed(states)
 
 
 class MountainCar(Task):
@@ -147,10 +144,10 @@ def log(task: Task, rows: int, random: np.random.Generator) -> dict[str, Array]:
     found: dict[str, list[Array]] = {name: [] for name in ("inner", "actions", "rewards", "after", "ended", "cut")}
     while sum(map(len, found["rewards"])) < rows:
         state = task.starts(1, random)
-        for k in range(CHAIN):
+        for k in range(pendulum.CHAIN):
             action = random.integers(len(task.levels), size=1)
             reward, after, ended = task.step(state, task.levels[action], random)
-            cut = np.array([k == CHAIN - 1]) & ~ended
+            cut = np.array([k == pendulum.CHAIN - 1]) & ~ended
             for name, value in zip(found, (state, action.astype(float), reward, after, ended, cut), strict=True):
                 found[name].append(value)
             state = after
