@@ -13,7 +13,7 @@ import numpy as np
 import scores
 from streams import file_name, keep
 
-VERSION = 5
+VERSION = 6
 """Of what is kept of a fit: raise it with every change of that."""
 
 LIVE_ROWS = (20_000, 100_000)
@@ -74,6 +74,7 @@ def chosen(model):
         "columns": len(kernel.get("columns") or ()),
         "dictionary": model.get("dictionary_size"),
         "out_of_time": number(model, "out_of_time"),
+        "gate": number(model, "gate"),
     }
 
 
@@ -106,14 +107,6 @@ def table(stream, path):
     )
 
 
-def gate(model):
-    """How far the gate of the trackers in a MODEL file is open, from 0, where its values are the base's, to 1."""
-    from criticd import Snapshot
-
-    tracked = Snapshot.load(model).tracked
-    return 0.0 if tracked is None else float(tracked.gate.max())
-
-
 def far(stream):
     """States (k, D) a thousand deviations of each variable away from all rows, on either side of each."""
     scale = np.where(stream.states.std(axis=0) > 0.0, stream.states.std(axis=0), 1.0)
@@ -135,8 +128,7 @@ def fit(binary, stream, arguments):
         seconds, elapsed = processor_seconds() - before, time.monotonic() - began
         result = answers(binary, model, folder / "states.npz", fitted["noise"]["variance"])
         result["known_far"] = run(binary, "value", model, folder / "far.npz", "--json").get("known")
-        found = {**chosen(fitted), "gate": gate(model)}
-    return {**result, "chosen": found, "seconds": seconds, "elapsed": elapsed}
+    return {**result, "chosen": chosen(fitted), "seconds": seconds, "elapsed": elapsed}
 
 
 def period_off(found, period):

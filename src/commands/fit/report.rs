@@ -195,6 +195,10 @@ impl Report<'_> {
             out["forgetting"] = json!((-1.0 / self.fit.forgetting).exp2());
             out["rows_effective"] = json!(statistics.effective_rows());
         }
+        if let Some(openings) = fitted.model.openings() {
+            // MODEL has the base alone: what tracks a stream is right at its end, and a table's reader asks about all of it.
+            out["gate"] = json!(openings.iter().map(|opening| opening.gate).fold(0.0, f64::max));
+        }
         out["dictionary_size"] = json!(snapshot.dictionary.nrows());
         out["seconds"] = json!(self.seconds);
         if fitted.change.is_some() {

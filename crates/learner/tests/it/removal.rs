@@ -1,6 +1,7 @@
 //! A model that rows are taken out of is one that has never learned them.
 
 use criticd_learner::heads::{Cumulant, Head, Rate};
+use criticd_learner::math::columns::GivenFunction;
 use criticd_learner::math::dense::Matrix;
 use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
@@ -40,9 +41,10 @@ pub(super) fn settings() -> Vec<Settings> {
     vec![of(1.0, None), of(0.0, None), of(0.7, None), of(0.7, Some(150.0)), of(1.0, Some(90.0)), two]
 }
 
-/// A model over a grid of elements that has learned nothing.
+/// A model over a grid of elements, with columns beside them as streams get, that has learned nothing.
 pub(super) fn empty(settings: Settings) -> Model {
     let kernel = Kernel::gaussian(1.5, 0.3, Metric::Ard(vec![2.0, 1.0]));
+    let kernel = kernel.with_linear_columns(2, 0.5, GivenFunction::Bounded);
     let grid: Vec<f64> = (0..9).flat_map(|k| [f64::from(k % 3) - 1.0, f64::from(k / 3) - 1.0]).collect();
     let mut dictionary = Dictionary::from_elements(kernel.clone(), 2, &grid).unwrap();
     dictionary.close();

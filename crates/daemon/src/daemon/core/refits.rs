@@ -461,6 +461,19 @@ mod tests {
     }
 
     #[test]
+    fn few_rows_get_a_first_selection_after_a_second_and_fewer_wait_for_more() {
+        for (rows, selects) in [(50, false), (100, true)] {
+            let (_, mut state) = learned(rows);
+            let (mut desk, mut out) = (RefitDesk::new(1, true), Vec::new());
+            for (uptime, starts) in [(10.0, false), (10.9, false), (11.0, selects)] {
+                assert!(desk.start(&mut state, &|_| false, Now { uptime, ..NOW }, &mut out).is_none());
+                let started = out.iter().any(|output| matches!(output, Output::Refit { .. }));
+                assert_eq!(started, starts, "{rows} rows after {uptime} s");
+            }
+        }
+    }
+
+    #[test]
     fn a_refit_that_fails_is_recorded_and_one_of_a_critic_given_up_is_not() {
         let (_, state) = learned(100);
         let (mut desk, mut out) = (RefitDesk::new(1, true), Vec::new());
