@@ -4,6 +4,7 @@
     benches/quality/run.py                                     everything on three seeds: some hours
     benches/quality/run.py --streams nav,grid11 --seeds 0      some of it
     benches/quality/run.py --no-peers --bin other/criticd      ours again; of the peers what is kept
+    benches/quality/run.py --streams few,long,hidden --seeds 0,1,2,3,4,5,6,7,8,9,10,11 --no-peers    where intervals are hard
     benches/quality/run.py --no-fit --live                     the daemon while rows arrive
     benches/quality/run.py --drift --data FOLDER               streams that drift, too: the whole page of figures
     benches/quality/run.py --drift --no-stationary --drift-streams trump,linear/ramp --pace fast,400
@@ -261,7 +262,8 @@ def main():
     baseline = json.loads(Path(options.baseline).read_text())["results"] if options.baseline else []
     if (options.fit or options.live) and not options.bin.exists():
         sys.exit(f"there is no {options.bin}: build it with `cargo build --release`, or name another one with --bin")
-    everything = [name for name in streams.FAMILIES if not streams.period_of(name)]
+    named_only = {*streams.UNCERTAIN, *(name for name in streams.FAMILIES if streams.period_of(name))}
+    everything = [name for name in streams.FAMILIES if name not in named_only]
     chosen = (options.streams or everything) if options.stationary else []
     unknown = [n for n in [*chosen, *(options.live_streams or [])] if n not in streams.FAMILIES]
     if unknown:

@@ -124,13 +124,13 @@ def rollouts(dynamics, starts, discount, repeats, horizon, rng):
     return returns.reshape(len(starts), repeats)
 
 
-def simulated(dynamics, rng, *, rows, discount, limit, test, repeats, horizon, before=None, noiseless=None):
-    """A stream of `dynamics`; with `before`, its first half is of those dynamics instead.
+def simulated(dynamics, rng, *, rows, discount, limit, test, repeats, horizon, before=None, noiseless=None, copies=8):
+    """A stream of `dynamics`, whose chains begin `copies` at a time; with `before`, its first half is of those dynamics instead.
 
     `noiseless`: the same without noise of rewards, from which the truth, which is the same, is known more exactly.
     """
     if before is None:
-        pieces = [experience(dynamics, rows, limit, rng)]
+        pieces = [experience(dynamics, rows, limit, rng, copies)]
     else:
         pieces = [experience(before, rows // 2, limit, rng), experience(dynamics, rows - rows // 2, limit, rng)]
     states, rewards, after, terminated, truncated = (np.concatenate(c) for c in zip(*pieces, strict=True))
@@ -677,10 +677,47 @@ def lander(rng, rows=20_000, test=40, repeats=40):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Where intervals are hard: few rows, few horizons, what no state shows
+
+
+def uncertain(rng, kind, rows=10_000):
+    """A variable that keeps nineteen twentieths of itself from step to step, and one of its own; rewards have noise.
+
+    `few`: chains of 20, to be made with 200 rows. `long`: two chains at discount 0.999, ten horizons in all. `hidden`: rewards
+    depend as much on a third variable, slower than both, which no row shows; what it adds is 0 in the mean.
+    """
+    limit, discount = {"few": (20, 0.95), "long": (rows // 2, 0.999), "hidden": (200, 0.95)}[kind]
+    keep, bend, hidden = np.array([0.95, 0.8, 0.98]), 1.5, 0.5 if kind == "hidden" else 0.0
+
+    def step(states, rng):
+        rewards = np.sin(bend * states[:, 0]) + 0.3 * states[:, 1] + hidden * states[:, 2]
+        after = keep * states + np.sqrt(1.0 - keep**2) * rng.standard_normal(states.shape)
+        return after, rewards + 0.5 * rng.standard_normal(len(states)), np.zeros(len(states), bool)
+
+    def reset(count, rng):
+        return rng.standard_normal((count, 3))
+
+    dynamics = Dynamics(step, reset, lambda states: states[:, :2])
+    copies, horizon = (2, 6000) if kind == "long" else (8, 300)
+    sizes = {"limit": limit, "test": 100, "repeats": RETURNS_KEPT, "horizon": horizon, "copies": copies}
+    stream = simulated(dynamics, rng, rows=rows, discount=discount, **sizes)
+    # The mean of sin(b x) over x ~ N(m, v) is sin(b m) exp(-b^2 v / 2): the mean of rewards t steps on.
+    t = np.arange(1000)
+    first, second = stream.test_states.T
+    part = np.sin(bend * keep[0] ** t * first[:, None]) * np.exp(-0.5 * bend**2 * (1.0 - keep[0] ** (2 * t)))
+    truth = part @ discount**t + 0.3 * second / (1.0 - discount * keep[1])
+    return dataclasses.replace(stream, truth=truth, truth_error=np.zeros(len(truth)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # All of them
 
 WHEELS = {0.8: 11, 2.5: 29, 6.2: 2, 360.0: 5}
 """Period and turns of the wheels, which only a run that names them has: `fit` is not told their periods."""
+
+
+UNCERTAIN = ("few", "long", "hidden")
+"""Streams on which intervals are hard, of which one seed says little: only a run that names them has them."""
 
 
 def wheel_of(period, turns, rng, seed, **o):
@@ -728,6 +765,9 @@ FAMILIES = {
     "Hopper": lambda rng, seed, **o: mujoco(rng, "Hopper-v5", **o),
     "HalfCheetah": lambda rng, seed, **o: mujoco(rng, "HalfCheetah-v5", **o),
     "Walker2d": lambda rng, seed, **o: mujoco(rng, "Walker2d-v5", **o),
+    "few": lambda rng, seed, **o: uncertain(rng, "few", **{"rows": 200, **o}),
+    "long": lambda rng, seed, **o: uncertain(rng, "long", **o),
+    "hidden": lambda rng, seed, **o: uncertain(rng, "hidden", **o),
     **{f"wheel/{period:g}": partial(wheel_of, period, turns) for period, turns in WHEELS.items()},
 }
 """Every stream by name: `FAMILIES[name](rng, seed, rows=...)`, the rows as in the table where they are not given."""

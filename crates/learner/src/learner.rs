@@ -492,6 +492,7 @@ impl Learner {
         if self.model.is_none() {
             self.begin(window, end, events);
         }
+        self.begin_anew(window, end);
         self.begin_watch();
         self.learn(window, end);
         events.append(&mut self.following.events);

@@ -4,6 +4,7 @@
 //! depends on its rows alone. No refit begins with it, and nothing else learns from it.
 
 use super::Learner;
+use crate::math::returns::ends;
 use crate::model::Model;
 use crate::refit;
 use crate::settings::Settings;
@@ -14,6 +15,8 @@ use serde::{Deserialize, Serialize};
 /// One over the share of the rows that it may lack, where they are more: else a long warm-up would make a model for each of its
 /// rows.
 const LACKING: u64 = 16;
+/// A first model is made anew of at most this many rows: more take longer than a row may wait for.
+const ANEW_ROWS: u64 = 4096;
 
 /// What answers before the first model.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,21 +32,55 @@ impl Learner {
         let mut rows = Rows::new(all.dim, all.rewards_per_row);
         rows.extend(all, 0..count);
         let level = settings.level_of(&rows);
-        let (inputs, guess) = refit::first_hyperparameters(&rows, &settings, &level, self.names.clone());
+        let (inputs, mut guess) = refit::first_hyperparameters(&rows, &settings, &level, self.names.clone());
+        let goes_on = settings.discount > 0.0 && settings.discount < 1.0 && ends(&rows, settings.discount) == 0;
+        let lines = settings.linear_columns.compared(settings.improves() || settings.about_mean).contains(&true);
+        if goes_on && lines && settings.selects_by_returns() && settings.action_value.is_none() {
+            // What tracks a stream steps along lines. Where chains end there is nothing to track before a refit.
+            let variance = guess.kernel.signal_variance;
+            guess.kernel = guess.kernel.with_linear_columns(rows.dim, variance, settings.line());
+        }
         let mut model = Model::new(settings.clone(), inputs, &guess);
         if settings.lacks_scale(&rows) {
             model.lack_scale();
         }
         model.set_level(level, &settings, rows.rewards_per_row);
         model.want_heads(&settings.heads);
-        if self.settings.discount == 0.0 {
-            // A row is all that there is to a return: what tracks the stream need not wait for a refit.
+        if self.settings.discount == 0.0 || goes_on {
+            // What tracks the stream need not wait for a refit: a row is all that there is to a return, or the next rows are the world.
             model.track(&rows);
         }
         // With their actions and labels, which the rows that are only looked at lack.
         model.learn(all, 0..count, first);
         model.refresh();
         model
+    }
+
+    /// Make the first model anew of all rows of `window` before offset `end` each time that they have doubled, as long as no refit has
+    /// ended: the scales and the dictionary are those of few rows, and so is what tracks the stream beside it. What is heard beside a
+    /// model, heads, alarms and policies, goes on with the model that there is.
+    pub(super) fn begin_anew(&mut self, window: &Window, end: u64) {
+        let is_stopgap = self.generation == 1 && self.refits == 0 && self.settings.refit_first_rows > 0;
+        let is_alone = self.settings.action_value.is_none()
+            && self.settings.heads.is_empty()
+            && self.policies.is_empty()
+            && self.following.is_plain();
+        let first = self.first_row;
+        if self.model.is_none() || !is_stopgap || !is_alone || window.start() > first {
+            return;
+        }
+        // Counted in rows, so that it does not matter how they were batched.
+        let (there, warmup) = (window.count(first..end), self.settings.warmup_rows.max(1) as u64);
+        let doublings = (there.min(ANEW_ROWS) / warmup).max(1).ilog2();
+        let known = warmup << doublings;
+        if doublings > 0 && known > window.count(first..self.learned) {
+            let mut anew = self.guess(self.settings.clone(), &window.flatten_since(first), known as usize, first);
+            anew.learned_between(first, first, window.holes());
+            self.model = Some(Box::new(anew));
+            self.learned = window.behind(first, known);
+            self.full_reported = false;
+            self.asked.restart_score();
+        }
     }
 
     /// Answer with what the rows of `window` before offset `end` give, too few for the first model. Not for values of actions: who acts

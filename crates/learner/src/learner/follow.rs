@@ -118,6 +118,11 @@ pub(super) struct Following {
 }
 
 impl Following {
+    /// Whether nothing goes on beside the present model: no other one, no alarms, no rows that were taken back.
+    pub(super) fn is_plain(&self) -> bool {
+        self.models().next().is_none() && self.warnings.is_none() && self.residue.is_none()
+    }
+
     /// The models beside the present one: the fork, those that were set aside, and the copies.
     pub(super) fn models(&self) -> impl Iterator<Item = &Model> {
         let kept = self.kept.iter().chain(&self.copies).map(|kept| &*kept.model);

@@ -280,6 +280,35 @@ fn the_first_row_is_answered_and_what_is_not_known_of_it_is_not_stated() {
     }
 }
 
+#[test]
+fn the_first_model_is_made_anew_as_rows_double_however_they_were_batched() {
+    // A chain without end whose states spread and whose rewards rise.
+    let (mut rows, count) = (Rows::new(1, 1), 700);
+    let at = |i: usize| [(i as f64 * 0.37).sin() * (1.0 + i as f64 / 50.0)];
+    (0..count).for_each(|i| push(&mut rows, 0, i == 0, &at(i), &[i as f64 / 100.0], &at(i + 1), false, false));
+    let fed = |piece: usize| {
+        let mut window = Window::new(1, 1, 10_000);
+        let mut learner = Learner::new(Settings { discount: 0.9, ..Settings::default() }, None);
+        for start in (0..count).step_by(piece) {
+            window.extend(&rows, start..(start + piece).min(count));
+            learner.step(&window);
+        }
+        learner
+    };
+    let learner = fed(9);
+    assert!(rmp_serde::to_vec_named(&learner).unwrap() == rmp_serde::to_vec_named(&fed(count)).unwrap());
+    let snapshot = learner.snapshot(true).unwrap();
+    assert!(snapshot.provisional && snapshot.generation == 1);
+    let deviation = |count: usize| (rows.states[..count].iter().map(|x| x * x).sum::<f64>() / count as f64).sqrt();
+    let scale = snapshot.inputs.scale[0];
+    assert!((scale / deviation(512) - 1.0).abs() < 0.05, "{scale}, of the first rows {}", deviation(32));
+    // What it follows is not known to the rows of before.
+    let value = |of: &Snapshot| of.evaluate(&at(count), Ask::MEAN).unwrap().mean[(0, 0)];
+    let base = snapshot.tracked.as_ref().expect("an open gate").base.clone();
+    let (base, followed) = (value(&Snapshot { weights: base, tracked: None, ..snapshot.clone() }), value(&snapshot));
+    assert!(followed > base && followed > 40.0, "{followed} beside {base}");
+}
+
 /// A window with `count` rows of one stream in the unit interval, in episodes of ten rows.
 fn episodes(count: usize, reward: impl Fn(usize) -> f64) -> (Window, Rows) {
     let mut rows = Rows::new(1, 1);
