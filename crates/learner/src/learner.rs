@@ -572,6 +572,7 @@ impl Learner {
     pub fn refit_job(&mut self, window: &Window, trigger: RefitTrigger) -> Result<RefitJob, SnapshotError> {
         self.asked.requested = false;
         let current = self.snapshot_of(false, Model::value_snapshot)?;
+        let current = Snapshot { generation: self.generation_adopted(), ..current };
         self.asked.score_at_job = self.model.as_ref().map(|model| (model.score(), trigger));
         self.asked.policies.clear();
         Ok(RefitJob {

@@ -106,6 +106,9 @@ pub(super) struct Following {
     /// The alarms of the settings, of whichever model answers; none where none are wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) warnings: Option<Box<Warnings>>,
+    /// How often the rows had doubled when the first model was last made anew: generations without an adoption.
+    #[serde(skip_serializing_if = "super::is_zero")]
+    pub(super) doublings: u64,
     /// What is left of rows that were taken back.
     #[serde(skip_serializing_if = "Residue::is_none")]
     pub(super) residue: Residue,
