@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from criticd._fleet_journal import own
-from criticd._fleet_links import Link, Patience, RemoteError, worker_name
+from criticd._fleet_links import Link, Patience, RemoteError, words, worker_name
 from criticd._fleet_pool import drawn, stable_hash
 from criticd._fleet_worker import settings_of_workers
 from criticd._output import write_whole
@@ -91,7 +91,7 @@ class Coordinator:
         self._next_selection = select_rows
         self._revision, self._model, self._model_time = 0, b"", 0.0
         self._served: tuple[int, ...] = ()
-        self._stopped = threading.Event()
+        self._stopped, self._released = threading.Event(), False
         self._background: threading.Thread | None = None
         lock = self._path.with_name("lock")
         self._lock_file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
@@ -109,20 +109,30 @@ class Coordinator:
         self._background.start()
 
     def close(self) -> None:
-        """End the background."""
+        """End the background. Whoever calls from then on, or waits for a round, hears that it is closed."""
+        if self._stopped.is_set():
+            return
         self._stopped.set()
         if self._background is not None:
             self._background.join()
-        self._askers.shutdown(wait=False)
-        os.close(self._lock_file)
+        # Whoever makes a round, or writes, ends first; a selection that runs is given up when it ends.
+        with self._rounds, self._lock:
+            self._askers.shutdown(wait=False)
+            self._released = True
+            os.close(self._lock_file)
+
+    def _check_open(self) -> None:
+        if self._stopped.is_set():
+            raise CriticdError("the coordinator is closed")
 
     def _run(self) -> None:
         while True:
             try:
                 self.round()
                 self._fault = None
-            except (CriticdError, OSError, ValueError) as error:
-                self._fault = str(error) or type(error).__name__
+            # Whatever it is, further rounds follow.
+            except Exception as error:
+                self._fault = words(error)
             if self._stopped.wait(self._patience.interval_s):
                 return
 
@@ -131,10 +141,14 @@ class Coordinator:
         done: Callable[..., Message] | None = getattr(self, f"_op_{op}", None)
         if done is None:
             raise Refused({"code": "unknown_op", "message": f"a coordinator does not know `{op}`"})
+        self._check_open()
         return done(**arguments)
 
     def _keep(self) -> None:
         """Write down what must not be forgotten."""
+        if self._released:
+            # Another coordinator may have the directory by now.
+            raise CriticdError("the coordinator is closed")
         epochs = {
             str(key): {"epoch": epoch, "gathered": gathered.written()}
             for key, (epoch, gathered) in self._epochs.items()
@@ -177,23 +191,32 @@ class Coordinator:
     def round(self) -> None:
         """Ask every worker what its rows add up to, and make one model of it.
 
-        What a worker that is away has said last stays. Who asks while others wait for a round shares theirs.
+        What a worker that is away has said last stays. Who asks while others wait for a round shares theirs. Where a
+        part of it fails the others are done all the same; then it raises what the first of them raised.
         """
         begun = self._rounds_begun
         with self._rounds:
+            self._check_open()
             if self._rounds_begun > begun:
                 return
             self._rounds_begun += 1
             # A worker that gives no answer delays the round by the time-out of its call, not by one for each worker.
             list(self._askers.map(self._ask, range(len(self._links))))
-            with self._lock:
-                self._switch_if_due()
-                self._serve()
-                self._select_if_due()
-            for stream, move in list(self._moves.items()):
-                needed = [move["to"]] if move["lost"] else [move["from"], move["to"]]
-                if all(self._known[number].there for number in needed):
-                    self._go_on(stream)
+            errors = []
+            for part in (self._switch_if_due, self._serve, self._select_if_due, self._move_on):
+                try:
+                    part()
+                except Exception as error:
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+
+    def _move_on(self) -> None:
+        """Go on with the streams that are on their way between workers that are there."""
+        for stream, move in list(self._moves.items()):
+            needed = [move["to"]] if move["lost"] else [move["from"], move["to"]]
+            if all(self._known[number].there for number in needed):
+                self._go_on(stream)
 
     def _ask(self, number: int) -> None:
         with self._lock:
@@ -210,8 +233,9 @@ class Coordinator:
                 if said["messages"][str(key)].get("lacks"):
                     self._links[number].call("begin", generation=key, epoch=epochs[key][0])
             self._take(number, said)
-        except (CriticdError, OSError) as error:
-            known.there, known.why = False, str(error)
+        # Whatever it is, the others are asked, and the status has it.
+        except Exception as error:
+            known.there, known.why = False, words(error)
 
     def _is_reborn(self, number: int, said: Message) -> bool:
         """Whether the journal of a worker is another one than before: what it said then is gone with the old one."""
@@ -252,45 +276,44 @@ class Coordinator:
                     known.why = f"{each['failed']} batches could not be learned; please report this"
 
     def _switch_if_due(self) -> None:
-        """Let the coming epoch begin, when all workers have learned their rows in it, or have taken too long."""
-        if not self._coming:
-            return
-        gathered = self._epochs[self._coming][1]
-        have = {worker for worker, _, _, _ in gathered.held()}
-        all_there = all(known.caught and k in have for k, known in enumerate(self._known))
-        if not all_there and time.monotonic() - self._coming_since < self._patience.epoch_s:
-            return
-        self._present, self._coming = self._coming, 0
-        self._epochs = {self._present: self._epochs[self._present]}
-        self._keep()
-        for known, link in zip(self._known, self._links, strict=True):
-            if known.there:
-                try:
-                    link.call("settle", generation=self._present)
-                except CriticdError as error:
-                    known.why = str(error)
+        """Let the coming epoch begin, when all workers have learned their rows in it, or have taken too long.
+
+        They hear that the one before is over when they are asked next.
+        """
+        with self._lock:
+            if not self._coming:
+                return
+            gathered = self._epochs[self._coming][1]
+            have = {worker for worker, _, _, _ in gathered.held()}
+            all_there = all(known.caught and k in have for k, known in enumerate(self._known))
+            if all_there or time.monotonic() - self._coming_since >= self._patience.epoch_s:
+                self._present, self._coming = self._coming, 0
+                self._epochs = {self._present: self._epochs[self._present]}
+                self._keep()
 
     def _serve(self) -> None:
         """Make the model anew, if something has changed."""
-        if not self._present:
-            return
-        gathered = self._epochs[self._present][1]
-        held = gathered.held()
-        state = (self._present, *(number for each in held for number in (each[0], *each[1])))
-        if state != self._served and held:
-            self._revision += 1
-            self._model = gathered.snapshot(self._present + 1, self._revision, time.time(), False)
-            self._model_time, self._served = time.monotonic(), state
-            if self._revision % 10 == 0:
-                self._keep()
+        with self._lock:
+            if not self._present:
+                return
+            gathered = self._epochs[self._present][1]
+            held = gathered.held()
+            state = (self._present, *(number for each in held for number in (each[0], *each[1])))
+            if state != self._served and held:
+                self._revision += 1
+                self._model = gathered.snapshot(self._present + 1, self._revision, time.time(), False)
+                self._model_time, self._served = time.monotonic(), state
+                if self._revision % 10 == 0:
+                    self._keep()
 
     def _select_if_due(self) -> None:
-        rows = sum(known.rows for known in self._known)
-        due = self._next_selection is not None and rows >= self._next_selection
-        if (due or self._owes()) and self._selecting is None and not self._coming:
-            if due:
-                self._next_selection = _GROWTH * rows
-            self._begin_selection()
+        with self._lock:
+            rows = sum(known.rows for known in self._known)
+            due = self._next_selection is not None and rows >= self._next_selection
+            if (due or self._owes()) and self._selecting is None and not self._coming:
+                if due:
+                    self._next_selection = _GROWTH * rows
+                self._begin_selection()
 
     def _owes(self) -> bool:
         """Whether rows that were taken back had a part in the epoch in force."""
@@ -308,8 +331,10 @@ class Coordinator:
             (epoch, removals), error = self._selected(), None
         # Whatever it is, the next selection is not to wait for this one.
         except Exception as failed:
-            epoch, error = None, str(failed) or type(failed).__name__
+            epoch, error = None, words(failed)
         with self._lock:
+            if self._released:
+                return
             self._selecting, self._selection_error = None, error
             if epoch is not None:
                 self._removals = removals
@@ -419,9 +444,10 @@ class Coordinator:
                     return
                 next_seq = said["next_seq"]
             self._links[move["to"]].call("receive", stream=stream, next_seq=next_seq)
-        except CriticdError as error:
-            if isinstance(error, RemoteError) and error.worker is not None:
-                self._known[error.worker].why = str(error)
+        # Whatever it is, it is tried again, and the status has it.
+        except Exception as error:
+            worker = error.worker if isinstance(error, RemoteError) else None
+            self._known[move["to"] if worker is None else worker].why = words(error)
             return
         with self._lock:
             if self._moves.pop(stream, None) is not None:

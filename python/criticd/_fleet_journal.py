@@ -47,6 +47,9 @@ def own(file: int, path: Path) -> None:
     """Lock a file for as long as it is open. Raises `CriticdError` if somebody else has."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Whoever had it may have put another file in its place since it was opened.
+        if not os.path.samestat(os.fstat(file), os.stat(path)):
+            raise FileNotFoundError(path)
     except OSError as error:
         os.close(file)
         raise CriticdError(
@@ -128,6 +131,8 @@ class Journal:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a record. It is durable when this returns, and there is nothing of it if this raises OSError."""
+        if os.fstat(self._file).st_nlink == 0:
+            raise FileNotFoundError(f"{self.path} was deleted or replaced while it was in use")
         try:
             end = _write(self._file, record, self.end)
             os.fdatasync(self._file)

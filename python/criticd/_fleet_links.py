@@ -90,6 +90,11 @@ def _remote_error(who: str, op: str, message: str, away: bool) -> RemoteError:
     return RemoteError(who, op, message, away=away)
 
 
+def words(error: Exception) -> str:
+    """What an error says, with its name where it is not of this package."""
+    return str(error) if isinstance(error, CriticdError) else f"{type(error).__name__}: {error}"
+
+
 class Part(Protocol):
     """A worker or a coordinator: what answers calls."""
 
@@ -118,8 +123,7 @@ def carried_out(part: Part, payload: bytes) -> bytes:
         return pack({"refused": {key: value for key, value in said.items() if value is not None}})
     except Exception as error:
         # Whatever it is, the caller must hear who it was.
-        text = str(error) if isinstance(error, CriticdError) else f"{type(error).__name__}: {error}"
-        return pack({"failed": text})
+        return pack({"failed": words(error)})
 
 
 def request(op: str, arguments: Mapping[str, Any]) -> bytes:

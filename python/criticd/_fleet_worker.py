@@ -183,8 +183,10 @@ class Worker:
         self._thread.start()
 
     def close(self) -> None:
-        """End the background, and close the journal."""
+        """End the background, and close the journal. Whoever calls from then on hears that it is closed."""
         with self._lock:
+            if self._stopped:
+                return
             self._stopped = True
             self._lock.notify_all()
         if self._thread.ident is not None:
@@ -194,13 +196,15 @@ class Worker:
     def call(self, op: str, arguments: Message) -> Message:
         """Carry out a request.
 
-        They are `append`, `position`, `message`, `begin`, `settle`, `pool`, `remove`, `erase`, `release`, `receive` and
+        They are `append`, `position`, `message`, `begin`, `pool`, `remove`, `erase`, `release`, `receive` and
         `reincarnate`.
         """
         done: Callable[..., Message] | None = getattr(self, f"_op_{op}", None)
         if done is None:
             raise Refused({"code": "unknown_op", "message": f"a worker does not know `{op}`"})
         with self._lock:
+            if self._stopped:
+                raise CriticdError("the worker is closed")
             if self.broken:
                 raise CriticdError(
                     "the journal could not be written, and what is in memory may be ahead of it: it starts anew"
@@ -346,12 +350,11 @@ class Worker:
         critic.begin(epoch, generation + 1)
         return _Learned(critic, self._journal.start, self._removals)
 
-    def _op_settle(self, generation: int) -> Message:
+    def _settle(self, generations: list[int]) -> None:
         """Other epochs are over."""
-        self._learned = {key: value for key, value in self._learned.items() if key == generation}
-        self._again = {key: value for key, value in self._again.items() if key in (generation, _POOL)}
-        self._epochs = {key: value for key, value in self._epochs.items() if key == generation}
-        return {}
+        self._learned = {key: value for key, value in self._learned.items() if key in generations}
+        self._again = {key: value for key, value in self._again.items() if key in (*generations, _POOL)}
+        self._epochs = {key: value for key, value in self._epochs.items() if key in generations}
 
     def _op_remove(self, stream: str, first: int, end: int | None) -> Message:
         """Take rows of a stream back, from number `first` on and before `end`.
@@ -398,7 +401,11 @@ class Worker:
             self._again[_POOL] = _Drawn(Pool(self._pool.rows_max), self._journal.start)
 
     def _op_message(self, generations: list[int], have: dict[str, list[int]]) -> Message:
-        """What the rows add up to in each of these epochs, unless the caller has the sum of these removals and rows."""
+        """What the rows add up to in each of these epochs, unless the caller has the sum of these removals and rows.
+
+        Any other epoch is over.
+        """
+        self._settle(generations)
         messages: dict[str, Any] = {}
         for generation in generations:
             learned = self._learned.get(generation)

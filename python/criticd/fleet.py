@@ -22,7 +22,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
@@ -40,7 +39,9 @@ from criticd._fleet_links import (
     RemoteError,
     worker_name,
 )
+from criticd._fleet_page import Page
 from criticd._fleet_pool import stable_hash
+from criticd._fleet_status import FleetStatus, WorkerStatus
 from criticd._fleet_worker import MORE, Worker
 from criticd._frames import States
 from criticd._protocol import Array, CriticdError, Invalid, Message, Refused, unpack
@@ -83,92 +84,6 @@ class Parts(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class WorkerStatus:
-    """What is known of a worker.
-
-    ```python
-    for worker in fleet.status().workers:
-        print(worker.name, worker.lag)
-    ```
-
-    - `rows` it has acknowledged, of `streams`; `merged` of them are in the model. `lag` is the difference.
-    - `caught_up`: whether it has learned all its rows in the newest epoch.
-    - `heard_s`: seconds since the coordinator has heard of it; None if it never has. `fault`: why it did not.
-    - `incarnation`: how often its rows have been lost. `journal_bytes` they take on its disk.
-    """
-
-    name: str
-    rows: int
-    merged: int
-    streams: int
-    journal_bytes: int
-    incarnation: int
-    caught_up: bool
-    heard_s: float | None
-    fault: str | None
-
-    @property
-    def lag(self) -> int:
-        """Rows that are not in the model yet."""
-        return max(0, self.rows - self.merged)
-
-
-@dataclass(frozen=True)
-class FleetStatus:
-    """What is known of a fleet. `str(status)` has it as a table.
-
-    ```python
-    print(fleet.status())
-    ```
-
-    - `generation` counts epochs: selections that all workers learn in; `epoch` is the fingerprint of the one in force,
-      0 before the first. `coming` is the number of an epoch which workers still learn their rows in, else 0;
-      `selecting` says whether one is being selected; `owes`, whether rows that were taken back had a part in the one
-      in force: another is then selected by itself.
-    - `revision` and `age_s` are the model's; None while there is none.
-    - `rows` acknowledged, `merged` in the model. `lost`: rows that were in the model, and in no journal any more.
-    - `moved`: streams that are not at the worker of their hash, with that worker; `moving` are on their way.
-    - `fault`: why there is no newer model.
-    """
-
-    epoch: int
-    generation: int
-    coming: int
-    selecting: bool
-    owes: bool
-    fault: str | None
-    revision: int
-    age_s: float | None
-    rows: int
-    merged: int
-    lost: int
-    moved: Mapping[str, int]
-    moving: tuple[str, ...]
-    workers: tuple[WorkerStatus, ...]
-
-    @classmethod
-    def of(cls, message: Message) -> FleetStatus:
-        """From the answer of a coordinator."""
-        workers = tuple(WorkerStatus(**each) for each in message["workers"])
-        return cls(**{**message, "workers": workers, "moving": tuple(message["moving"])})
-
-    def __str__(self) -> str:
-        epoch = f"epoch {self.generation}" if self.generation else "no epoch yet"
-        more = [f"epoch {self.coming} is coming"] if self.coming else []
-        more += ["selecting"] if self.selecting else []
-        more += [f"{self.lost} rows lost"] if self.lost else []
-        more += [self.fault] if self.fault else []
-        age = "" if self.age_s is None else f", model of {self.age_s:.1f} s ago"
-        lines = [f"{epoch}: {self.merged} of {self.rows} rows in the model{age}", *more]
-        lines.append(f"{'worker':<10} {'rows':>10} {'lag':>8} {'streams':>8} {'heard':>8}")
-        for each in self.workers:
-            heard = "never" if each.heard_s is None else f"{each.heard_s:.1f} s"
-            fault = f"  {each.fault}" if each.fault else ""
-            lines.append(f"{each.name:<10} {each.rows:>10} {each.lag:>8} {each.streams:>8} {heard:>8}{fault}")
-        return "\n".join(lines)
-
-
 class Producer:
     """Sends the rows of streams to their workers, and waits until they are durable.
 
@@ -180,10 +95,13 @@ class Producer:
     Each row is counted once: it has a number in its stream, and a worker knows the next one. While a worker is away its
     rows are sent again, for `Patience.rows_s`. One producer sends a stream at a time; threads take turns. Pickles lead
     to the same fleet.
+
+    `closed` says that the fleet is, where the producer is in its process.
     """
 
-    def __init__(self, parts: Parts, workers: int, patience: Patience) -> None:
+    def __init__(self, parts: Parts, workers: int, patience: Patience, closed: threading.Event | None = None) -> None:
         self._parts, self._workers, self._patience = parts, workers, patience
+        self._closed = closed or threading.Event()
         self._begin()
 
     def _begin(self) -> None:
@@ -201,6 +119,7 @@ class Producer:
 
     def __setstate__(self, state: tuple[Parts, int, Patience]) -> None:
         self._parts, self._workers, self._patience = state
+        self._closed = threading.Event()
         self._begin()
 
     def learn(
@@ -218,18 +137,20 @@ class Producer:
 
         The arguments are as of `Learner.learn`. Returns when the rows are on the disk of their worker. Raises
         `Invalid` with the field at fault, and `RemoteError` where the worker has been away for too long: those rows may
-        be durable or not; where they are, sending them again counts them twice. A stream has one producer at a time:
-        after another one `Refused` says that its numbers are taken, and a new `Producer` goes on.
+        be durable or not; where they are, sending them again counts them twice. So it is with the `CriticdError` that
+        says that the fleet was closed meanwhile. A stream has one producer at a time: after another one `Refused` says
+        that its numbers are taken, and a new `Producer` goes on.
         """
         columns = _columns(states, rewards, next_states, terminated, truncated, more)
         end = time.monotonic() + self._patience.rows_s
         with self._lock:
             while True:
+                _check_open(self._closed)
                 try:
                     return self._send(stream, columns)
                 except RemoteError as error:
                     waits = error.away or error.worker is None
-                    if not waits or time.monotonic() > end:
+                    if not self._closed.is_set() and (not waits or time.monotonic() > end):
                         self._streams.pop(stream, None)
                         raise RemoteError(error.who, "learn", error.message, away=error.away) from error
                     self._look_elsewhere(stream)
@@ -328,6 +249,7 @@ class Fleet:
         self._stopped = threading.Event()
         self._supervisor: threading.Thread | None = None
         self._held: tuple[int, Snapshot] | None = None
+        self._pages: list[Page] = []
         made = parts or Processes
         self._parts = made(options, self._patience)
         try:
@@ -345,13 +267,13 @@ class Fleet:
         while not self._stopped.wait(min(0.2, self._patience.interval_s)):
             for name in self._names:
                 if not self._stopped.is_set() and not self._parts.lives(name):
-                    # One that cannot start is tried again; who calls it hears that it is away.
-                    with contextlib.suppress(RemoteError, OSError):
+                    # One that cannot start, for whatever reason, is tried again; who calls it hears that it is away.
+                    with contextlib.suppress(Exception):
                         self._parts.start(name)
 
     def producer(self) -> Producer:
         """Another sender of rows, for a thread or a process of its own."""
-        return Producer(self._parts, self._workers, self._patience)
+        return Producer(self._parts, self._workers, self._patience, self._stopped)
 
     def learn(
         self,
@@ -377,10 +299,11 @@ class Fleet:
         """The answer of a part, which may be about to start anew."""
         end = time.monotonic() + patience_s
         while True:
+            _check_open(self._stopped)
             try:
                 return link.call(op, **arguments)
             except RemoteError as error:
-                if not error.away or time.monotonic() > end:
+                if not self._stopped.is_set() and (not error.away or time.monotonic() > end):
                     raise
             time.sleep(self._patience.retry_s)
 
@@ -435,6 +358,7 @@ class Fleet:
 
         Raises `Refused` with code `not_ready` before the first selection.
         """
+        _check_open(self._stopped)
         have = self._held[0] if self._held is not None else 0
         try:
             said = self._coordinator.call("snapshot", have=have)
@@ -533,17 +457,41 @@ class Fleet:
                 time.sleep(self._patience.retry_s)
         return count
 
+    def page(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Show the status to browsers until the fleet is closed. Returns the address of the page.
+
+        `host` is the address of this program's machine at which it listens; whoever reaches that sees the page. Port 0
+        is one that is free. The same as JSON is at `/status`.
+
+        ```python
+        print(fleet.page(port=5760))
+        ```
+        """
+        _check_open(self._stopped)
+        # Of its own, since others wait for rounds.
+        link = self._parts.link(COORDINATOR)
+        page = Page(lambda: FleetStatus.of(link.call("status")), host, port)
+        self._pages.append(page)
+        return page.address
+
     @property
     def parts(self) -> Parts:
         """Where the parts run."""
         return self._parts
 
     def close(self) -> None:
-        """End all parts. Rows and epochs stay in the directory, if one was named."""
+        """End all parts. Rows and epochs stay in the directory, if one was named.
+
+        Whoever asks from then on, or waits for an answer, gets a `CriticdError` that says so.
+        """
         self._stopped.set()
+        while self._pages:
+            self._pages.pop().close()
+        # Before the supervisor ends, since it may wait for a part that does not start; and what it has started then.
+        self._parts.stop()
         if self._supervisor is not None:
             self._supervisor.join()
-        self._parts.stop()
+            self._parts.stop()
         if self._temporary:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -595,6 +543,11 @@ class Processes:
         # Who gets it may call the parts, and cannot end them.
         self._directory, self._patience = state
         self.processes = {}
+
+
+def _check_open(closed: threading.Event) -> None:
+    if closed.is_set():
+        raise CriticdError("the fleet is closed")
 
 
 def _columns(

@@ -112,8 +112,12 @@ class Actors:
             max_concurrency=_THREADS,
             **self._actors[who],
         )
-        # An actor ends when nobody holds it any more.
-        self._started[who] = made.remote(self._name, who, self._options, self._patience)
+        try:
+            # An actor ends when nobody holds it any more.
+            self._started[who] = made.remote(self._name, who, self._options, self._patience)
+        except ValueError as error:
+            # Its name is taken.
+            raise RemoteError(who, "start", str(error)) from error
         self.process(who)
 
     def process(self, who: str) -> int:
@@ -127,7 +131,7 @@ class Actors:
 
     def stop(self) -> None:
         """See `criticd.fleet.Parts`."""
-        for handle in self._started.values():
+        for handle in list(self._started.values()):
             ray.kill(handle, no_restart=True)
         self._started = {}
 

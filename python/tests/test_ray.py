@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from criticd import CriticdError
 from criticd.fleet import Fleet, Patience, Producer, RemoteError
 
 pytestmark = [pytest.mark.nightly, pytest.mark.long]
@@ -73,6 +75,27 @@ def test_actors_may_be_killed(tmp_path: Path, cluster: None) -> None:
     # The same rows in processes of this machine, with the journals of the actors: the same model, bit for bit.
     with Fleet(2, tmp_path / "rows", select_rows=None, patience=QUICK, **CRITIC) as fleet:
         assert np.array_equal(fleet.merge()([[0.0, 0.0], [0.3, -0.2]]), values)
+
+
+def test_a_fleet_that_is_closed_says_so_and_two_need_two_names(tmp_path: Path, cluster: None) -> None:
+    fleet = started(tmp_path / "one")
+    with pytest.raises(RemoteError, match=r"worker-0, start: .*name"):
+        started(tmp_path / "two")
+    fleet.learn(**rows(1), stream="robot 1")
+    fleet.select()
+    said: list[str] = []
+
+    def ask() -> None:
+        with pytest.raises(CriticdError) as error:
+            while True:
+                fleet.merge()
+        said.append(str(error.value))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    fleet.close()
+    asking.join()
+    assert said == ["the fleet is closed"]
 
 
 def test_a_cluster_without_room_says_so(tmp_path: Path, cluster: None) -> None:
