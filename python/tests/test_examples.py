@@ -290,6 +290,12 @@ def test_the_benchmark_of_the_learner_measures() -> None:
     assert run(None, script, "--rows", "2000", "--elements", "20").count(" us, nine of ten") == 5
 
 
+def test_the_benchmark_of_removal_measures() -> None:
+    script = ROOT / "python" / "benchmarks" / "removal.py"
+    said = run(None, script, "--rows", "8000", "--streams", "2", "--dictionary", "20")
+    assert "4000 of 8000 rows in 20 chains, m = 20: taken back after" in said and "True" in said
+
+
 @pytest.mark.long
 def test_predictions_are_reported() -> None:
     said = run(
