@@ -137,6 +137,8 @@ class JournalStatus(TypedDict):
     last_sync_s: float
     rows: int
     sync: str
+    unerased_rows: int
+    unerased_since: float | None
 
 
 class MemoryStatus(TypedDict):

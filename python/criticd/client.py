@@ -144,7 +144,7 @@ class Removal:
     `rows` before `offset` were selected, in `chains` chains of `rows_of_chains` rows; `streams` has the rows of each
     stream. `subtracted` says of each critic whether its sums are without them at once; one that is not answers as
     before until it has been learned again. `without_time` rows have no time and no selector matches them;
-    `forgotten` offsets are no longer in the journal.
+    `forgotten` offsets are no longer in the journal. `boundary` rows stay whose next state is taken back elsewhere.
     """
 
     dry_run: bool
@@ -156,6 +156,7 @@ class Removal:
     rows_of_chains: int
     without_time: int
     forgotten: int
+    boundary: int
     subtracted: dict[str, bool]
 
 
@@ -164,7 +165,8 @@ def removal_of(reply: Message) -> Removal:
     keys = ("dry_run", "offset", "rows", "streams", "chains", "rows_of_chains", "without_time", "forgotten")
     ranges = [(int(first), int(end)) for first, end in reply["ranges"]]
     subtracted = {critic["critic"]: bool(critic["subtracted"]) for critic in reply["critics"]}
-    return Removal(ranges=ranges, subtracted=subtracted, **{key: reply[key] for key in keys})
+    found = {key: reply[key] for key in keys}
+    return Removal(ranges=ranges, subtracted=subtracted, boundary=reply.get("boundary", 0), **found)
 
 
 def _begin(start: npt.ArrayLike | None) -> Any:
@@ -911,6 +913,7 @@ class Client:
         select: Sequence[Selector],
         *,
         dry_run: bool = True,
+        boundary: bool = False,
         by: str | None = None,
         reason: str | None = None,
         timeout_s: float | None = None,
@@ -923,9 +926,11 @@ class Client:
 
         `select` is one union of `{"stream": name}`, `{"stream": name, "session": name}`, `{"offsets": (from, to)}` and
         `{"times": (from, to)}`, Unix seconds. Critics subtract the rows at once and are then learned again; `removals`
-        of `status` says from which generation on nothing of them is left. `by` and `reason` are for the status.
+        of `status` says from which generation on nothing of them is left. `by` and `reason` are for the status. The row
+        before them stays, whose next state is the first of their states, unless `boundary` is set.
         """
-        fields = {"select": [dict(one) for one in select], "dry_run": dry_run, **optional(by=by, reason=reason)}
+        fields: Message = {"select": [dict(one) for one in select], "dry_run": dry_run, "boundary": boundary}
+        fields.update(optional(by=by, reason=reason))
         return self._ask(once("remove", fields, removal_of), timeout_s)
 
     def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:

@@ -19,6 +19,7 @@ const ASKED_EVERY: Duration = Duration::from_secs(1);
 /// the rows are taken back. Critics subtract them at once; where that is not possible a critic is stale, and answers as before. Then
 /// each critic is learned again from the rows that stay, with a new selection, and takes over whatever its score. From that
 /// generation on nothing of the rows is left in it; `criticd status` says which one it is. Several options are one union.
+/// The row before a hole stays, and its next state is the first state that was taken back, unless --boundary takes that row too.
 /// The bytes of the rows stay in the journal until `criticd erase` erases them or they are forgotten there, and in copies that were made of it.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -40,6 +41,9 @@ pub(crate) struct Remove {
     /// Rows whose own time, Unix seconds, is T0 or later, and before T1; may be repeated
     #[arg(long, value_name = "T0..T1")]
     time: Vec<String>,
+    /// Also each row before them whose next state is the first state that is taken back
+    #[arg(long)]
+    boundary: bool,
     /// Take them back, in place of saying which these are
     #[arg(long)]
     yes: bool,
@@ -59,7 +63,7 @@ pub(crate) struct Remove {
 
 impl Remove {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let mut fields = json!({"select": self.select()?, "dry_run": !self.yes});
+        let mut fields = json!({"select": self.select()?, "dry_run": !self.yes, "boundary": self.boundary});
         let by = self.by.clone().or_else(|| std::env::var("USER").ok());
         for (key, words) in [("by", by), ("reason", self.reason.clone())] {
             if let Some(words) = words {
@@ -168,6 +172,15 @@ fn text(answer: &Value) -> String {
             };
             writeln!(out, "  critic {name} {what}").expect("a string takes everything");
         }
+    }
+    if count("boundary") > 0 {
+        let stay = match count("boundary") {
+            1 => {
+                "1 row that stays has the first of these states as its next state: --boundary takes it, too".to_owned()
+            }
+            rows => format!("{rows} rows that stay have such a state as their next state: --boundary takes them, too"),
+        };
+        writeln!(out, "  {stay}").expect("a string takes everything");
     }
     if count("without_time") > 0 {
         writeln!(out, "  {} without a time: --time does not match them", rows_of(count("without_time")))

@@ -2,7 +2,7 @@
 
 use crate::removal::{append, start};
 use crate::support::program::{Process, criticd, patient};
-use crate::support::{PATIENCE, asked};
+use crate::support::{PATIENCE, asked, until};
 use criticd::client::Requester;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -76,6 +76,12 @@ fn status(daemon: &Process) -> Value {
     daemon.requester().ask("status", json!({}), PATIENCE).unwrap()
 }
 
+/// Rows that were taken back and are not erased, and since when.
+fn unerased(daemon: &Process) -> (Value, Value) {
+    let journal = &status(daemon)["journal"];
+    (journal["unerased_rows"].clone(), journal["unerased_since"].clone())
+}
+
 /// Rows that an export has.
 fn rows(data: &Path) -> u64 {
     let table = data.with_extension("csv");
@@ -126,7 +132,12 @@ fn no_byte_of_erased_rows_is_left_wherever_the_erasure_was_interrupted() {
     let mut rng = ChaCha8Rng::seed_from_u64(8);
     let daemon = with_secret(&data);
     assert!(!erase(&data).output().unwrap().status.success(), "a daemon runs there");
+    assert_eq!(unerased(&daemon), (json!(0), Value::Null));
     run(&mut remove(&data));
+    let removed_at = status(&daemon)["removals"][0]["time"].clone();
+    assert_eq!(unerased(&daemon), (json!(200), removed_at));
+    let said = run(criticd().args(patient("status")).arg("--data-dir").arg(&data));
+    assert!(said.contains("erasure") && said.contains("pending since"), "{said}");
     let before = answer(&daemon);
     stop(&data, daemon);
     // Killed at any moment it goes on, and no daemon starts in between on half of the files.
@@ -145,6 +156,7 @@ fn no_byte_of_erased_rows_is_left_wherever_the_erasure_was_interrupted() {
     assert_eq!(holds(&data, &SECRET.to_le_bytes()), None);
     let told = status(&daemon);
     assert_eq!((told["offset"].as_u64(), told["removals"][0]["rows"].as_u64()), (Some(660), Some(200)));
+    assert_eq!(unerased(&daemon), (json!(0), Value::Null));
     // The models went with the rows: without a checkpoint the rest is learned anew, which a start says.
     stop(&data, daemon);
     for entry in std::fs::read_dir(&data).unwrap().map(Result::unwrap) {
@@ -152,8 +164,10 @@ fn no_byte_of_erased_rows_is_left_wherever_the_erasure_was_interrupted() {
             std::fs::remove_file(entry.path()).unwrap();
         }
     }
-    let told = status(&start(&data));
+    let daemon = start(&data);
+    let told = status(&daemon);
     assert_eq!((told["offset"].as_u64(), told["removals"][0]["rows"].as_u64()), (Some(660), Some(200)));
+    assert_eq!(unerased(&daemon), (json!(0), Value::Null));
     assert!(told["recovered"]["faults"][0].as_str().unwrap().contains("rows were erased"), "{}", told["recovered"]);
 }
 
@@ -175,6 +189,7 @@ fn an_erasure_without_room_leaves_all_as_it_was() {
         assert_eq!(status.code().map(|code| code > 0), Some(true), "{}", String::from_utf8_lossy(&stderr));
         let daemon = start(&data);
         assert_eq!(answer(&daemon), before, "{blocks} blocks");
+        assert_eq!(unerased(&daemon).0, json!(200), "erasure is pending");
         assert_eq!(rows(&data), 400);
         stop(&data, daemon);
     }
@@ -256,6 +271,45 @@ fn a_backup_of_before_does_not_bring_rows_back() {
         !refused.status.success() && words.contains("tombstones.json") && words.contains("move that file away"),
         "{words}"
     );
+}
+
+#[test]
+fn a_start_lists_what_a_crash_has_kept_from_the_list() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let data = at("data");
+    let list = || std::fs::read(data.join("tombstones.json")).unwrap_or_default();
+    let take = |daemon: &Process, offsets: [u64; 2]| {
+        let (before, fields) = (list(), json!({"select": [{"offsets": offsets}], "dry_run": false}));
+        daemon.requester().ask("remove", fields, PATIENCE).unwrap();
+        until("the removal to be listed", || list() != before);
+        before
+    };
+    let replace_with = |backup: &str| {
+        run(criticd().arg("reset").arg(&data));
+        run(criticd().arg("restore").arg(at(backup)).arg(&data));
+    };
+    let backup = |name: &str| drop(run(criticd().arg("backup").arg(&data).arg("--out").arg(at(name))));
+    let daemon = with_secret(&data);
+    backup("early");
+    append(&mut daemon.requester(), "good", 400, 60);
+    take(&daemon, [610, 630]);
+    stop(&data, daemon);
+    replace_with("early");
+    let mut daemon = start(&data);
+    append(&mut daemon.requester(), "good", 400, 60);
+    backup("others");
+    // Other rows at offsets that are listed; killed before they are.
+    let before = take(&daemon, [615, 620]);
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    std::fs::write(data.join("tombstones.json"), &before).unwrap();
+    let daemon = start(&data);
+    until("the removal to be listed", || list() != before);
+    stop(&data, daemon);
+    replace_with("others");
+    let told = status(&start(&data));
+    assert_eq!((told["offset"].as_u64(), told["removals"][0]["rows"].as_u64()), (Some(660), Some(5)), "{told}");
 }
 
 #[test]

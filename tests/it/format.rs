@@ -141,7 +141,8 @@ impl Daemon {
 
     fn take_back(&mut self, offsets: Range<u64>) {
         let selectors = vec![Selector::Offsets(offsets)];
-        let request = RemoveRequest { selectors, dry_run: false, by: None, reason: Some("a test".into()) };
+        let request =
+            RemoveRequest { selectors, dry_run: false, boundary: false, by: None, reason: Some("a test".into()) };
         assert_eq!(self.ask(Op::Remove(request))["ok"], true);
         (0..20).for_each(|_| self.turn());
     }

@@ -46,7 +46,7 @@ pub(crate) fn mixed(streams: &[Vec<Batch>]) -> Vec<Batch> {
 }
 
 pub(crate) fn request(selectors: Vec<Selector>, dry_run: bool) -> Op {
-    Op::Remove(RemoveRequest { selectors, dry_run, by: Some("we".into()), reason: None })
+    Op::Remove(RemoveRequest { selectors, dry_run, boundary: false, by: Some("we".into()), reason: None })
 }
 
 /// Ask, and turn until there is an answer.
@@ -77,6 +77,11 @@ pub(crate) fn weights(learner: &Learner) -> Vec<f64> {
 
 pub(crate) fn model_bits(learner: &Learner) -> Vec<u8> {
     rmp_serde::to_vec_named(learner.model().unwrap()).unwrap()
+}
+
+/// All of a critic, its forks and heads, too.
+fn learner_bits(learner: &Learner) -> Vec<u8> {
+    rmp_serde::to_vec_named(learner).unwrap()
 }
 
 pub(crate) fn assert_close(found: &[f64], expected: &[f64]) {
@@ -441,6 +446,13 @@ fn pages_tables_and_judgements_are_without_rows_that_were_taken_back() {
     assert!(text.contains("stream bad: 200 rows") && text.contains("of 50 chains with 200 rows"), "{text}");
     assert_eq!(run("remove").0, Some(2));
     assert_eq!(run("remove --offsets 9..3").0, Some(2));
+    // Of an episode of four rows the second and third.
+    let text = run("remove --offsets 1..3").1;
+    assert!(text.contains("2 rows would") && text.contains("1 row that stays has the first of these states"), "{text}");
+    let text = run("remove --offsets 1..3 --boundary").1;
+    assert!(text.contains("3 rows would") && !text.contains("that stay"), "{text}");
+    let text = run("remove --offsets 4..8 --offsets 10..11 --offsets 13..14").1;
+    assert!(text.contains("6 rows would") && text.contains("2 rows that stay have such a state"), "{text}");
     let (status, text) = run("remove --stream bad --yes --wait --reason test");
     assert!(status == Some(0) && text.contains("200 rows taken back"), "{text}");
     assert!(text.contains("without any influence of them from generation"), "{text}");
@@ -485,12 +497,18 @@ fn pages_tables_and_judgements_are_without_rows_that_were_taken_back() {
 #[test]
 fn what_was_answered_then_is_told_bit_for_bit() {
     let settings = "warmup_rows = 50\nrefit_first_rows = 200\ndictionary_max = 30\nevidence_rows = 150\n\
+                    drift_sensitivity = \"high\"\n\
                     heads = [{ name = \"soon\", cumulant = { kind = \"reward\", index = 0 }, discount = 0.5 }]\n";
     let config = config(&format!("[[critic]]\n{settings}"));
     let ways = Ways { rebuilds: Handed::AtOnce, ..Ways::STILL };
     let mut harness = Harness::on(config, Arc::default(), Arc::new(MemoryCheckpoints::default()), ways);
     let mut told = BTreeMap::new();
-    let rows = mixed(&[walk("a", 1, 500), walk("b", 2, 500)]);
+    let mut rows = mixed(&[walk("a", 1, 500), walk("b", 2, 500)]);
+    // Then another world.
+    let mut world = Walk::new(3, Some(25), 0.1);
+    let after = |step: Step| Step { reward: 4.0 - 3.0 * step.reward, ..step };
+    let steps: Vec<Step> = (0..500).map(|_| after(world.step())).collect();
+    rows.extend(steps.chunks(20).flat_map(|part| sim::batches("a later one", "run", part)));
     for (i, batch) in rows.iter().enumerate() {
         if i == 20 || i == 40 {
             harness.checkpoint();
@@ -507,22 +525,23 @@ fn what_was_answered_then_is_told_bit_for_bit() {
             (still, group) = (if now == group { still + 1 } else { 0 }, now);
         }
         let learner = critic(&harness);
-        told.insert(harness.core.offset(), (model_bits(&learner), learner.generation()));
+        told.insert(harness.core.offset(), (learner_bits(&learner), learner.generation(), learner.is_forked()));
     }
-    let generations: BTreeSet<u64> = told.values().map(|(_, generation)| *generation).collect();
-    assert!(generations.len() > 3, "{generations:?}");
-    let mut storage = MemoryStorage::on(Arc::clone(&harness.disk));
-    for (offset, (bits, generation)) in told {
+    let generations: BTreeSet<u64> = told.values().map(|(_, generation, _)| *generation).collect();
+    assert!(generations.len() > 3 && told.len() >= 100, "{generations:?} at {} moments", told.len());
+    assert!(told.values().any(|(.., forked)| *forked), "no fork in {generations:?}");
+    let (mut storage, window) = (MemoryStorage::on(Arc::clone(&harness.disk)), harness.config.window_rows);
+    for (offset, (bits, generation, _)) in told {
         let mut storage = MemoryStorage::on(Arc::clone(&harness.disk));
         let moment = Moment::Offset(offset);
-        let state = as_of(&mut storage, harness.checkpoints.as_ref(), 1000, moment, &mut |_, _| true).unwrap();
+        let state = as_of(&mut storage, harness.checkpoints.as_ref(), window, moment, &mut |_, _| true).unwrap();
         let learner = &state.critics()[0];
         assert_eq!((state.end().offset, learner.generation()), (offset, generation));
-        assert!(model_bits(learner) == bits, "as of {offset}");
+        assert!(learner_bits(learner) == bits, "as of {offset}");
     }
-    let state = as_of(&mut storage, harness.checkpoints.as_ref(), 1000, Moment::Time(2e9), &mut |_, _| true).unwrap();
+    let state = as_of(&mut storage, harness.checkpoints.as_ref(), window, Moment::Time(2e9), &mut |_, _| true).unwrap();
     assert_eq!(state.end().offset, harness.core.offset());
-    let before = as_of(&mut storage, harness.checkpoints.as_ref(), 1000, Moment::Time(1.0), &mut |_, _| true);
+    let before = as_of(&mut storage, harness.checkpoints.as_ref(), window, Moment::Time(1.0), &mut |_, _| true);
     assert!(before.unwrap_err().to_string().contains("nothing had been stored"));
 }
 

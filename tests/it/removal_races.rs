@@ -14,7 +14,7 @@
 //! | and the process is killed, or the erasure is | `erasure::a_removal_that_is_killed_is_whole_or_not_there`, `erasure::no_byte_of_erased_rows_is_left_wherever_the_erasure_was_interrupted` |
 //! | that are all rows, none, taken back already, or some of those | `removal::what_is_asked_of_nothing_of_everything_and_twice` |
 //! | and there is no room for the erasure | `erasure::an_erasure_without_room_leaves_all_as_it_was` |
-//! | while nothing can be stored | [`what_cannot_be_stored_is_not_taken_back_until_it_can`] |
+//! | while nothing can be stored, or which these would be | [`what_cannot_be_stored_is_not_taken_back_until_it_can`] |
 //! | whose chains have lost their beginnings since a dry run | [`a_chain_whose_beginning_is_forgotten_since_the_dry_run_is_learned_again`] |
 //! | with the only cut chain | `bootstrapped_sums_are_zero_where_no_cut_chain_is_left` in `crates/learner/tests/it/removal.rs` |
 //! | and too few stay for a selection | `a_critic_answers_at_once_as_if_it_had_never_seen_what_is_taken_back` in the same file |
@@ -104,7 +104,6 @@ fn what_cannot_be_stored_is_not_taken_back_until_it_can() {
             fails(&harness);
             harness.learn(&more[..1]);
             harness.call(request(stream("bad"), false));
-            assert_eq!(answer(&mut harness).unwrap()["error"]["code"], "read_only");
         } else {
             harness.call(request(stream("bad"), false));
             harness.turn();
@@ -117,14 +116,31 @@ fn what_cannot_be_stored_is_not_taken_back_until_it_can() {
             if moment == 2 {
                 fails(&harness);
             }
-            assert!(answer(&mut harness).is_none(), "at {moment}");
+        }
+        match answer(&mut harness) {
+            None => assert_eq!(moment, 2, "it has been decided, and waits for the disk"),
+            Some(refused) => {
+                let [code, message] = ["code", "message"].map(|key| refused["error"][key].as_str().unwrap().to_owned());
+                assert!(code == "read_only" && message.contains("such as a full disk"), "at {moment}: {message}");
+                assert!(message.contains("a write failed"), "at {moment}: {message}");
+            }
         }
         assert!(harness.core.read_only().is_some() && harness.core.status(NOW).removals.is_empty(), "at {moment}");
         assert!(weights(&critic(&harness)) == before, "at {moment}");
+        // Who asks which rows these would be is told.
+        harness.call(request(stream("bad"), true));
+        harness.call(request(stream("bad"), false));
+        harness.turn();
+        assert!(harness.work(), "rows are looked for");
+        (0..4).for_each(|_| harness.turn());
+        let [refused, dry] = &harness.replies[..] else { panic!("{:?}", harness.replies) };
+        assert_eq!((dry["dry_run"].as_bool(), dry["rows"].as_u64()), (Some(true), Some(200)), "at {moment}: {dry}");
+        assert_eq!(refused["error"]["code"], "read_only");
+        harness.replies.clear();
         harness.disk.lock().failing = None;
         harness.core.step(Now { uptime: 10.0, ..NOW });
         assert_eq!(harness.core.read_only(), None);
-        if moment == 0 {
+        if moment < 2 {
             harness.turn();
             harness.call(request(stream("bad"), false));
             harness.turn();

@@ -153,6 +153,10 @@ PLANTED: list[tuple[str, Callable[[Map, Map], None]]] = [
     ("; a has subtracted them, its kernel was chosen with them", removed(subtracted=True)),
     ("; a is STALE until it has been learned again", removed(subtracted=False)),
     (
+        "pending since 2001-09-09 01:46:40 UTC: the journal has the bytes of 12 rows that were taken back; `criticd stop && criticd erase`",
+        around(journal={"unerased_rows": 12, "unerased_since": 1e9}),
+    ),
+    (
         "heads 3, 1 learning retained rows, 1 without an answer; 90 % intervals of 2 held 62 % of the returns, of far 50 %; "
         "unexplained variance at most 0.3",
         plant(

@@ -646,7 +646,7 @@ impl Core {
     pub fn step(&mut self, now: Now) {
         loop {
             if !self.commit(now, &|| now.uptime) {
-                return;
+                return self.act_unstorable(now);
             }
             self.apply(now);
             self.act(now);
@@ -782,7 +782,7 @@ impl Core {
             data_dir: self.ledger.as_ref().and(status::absolute(&self.config.data_dir)),
             durable: self.ledger.is_some(),
             read_only: self.read_only().map(str::to_owned),
-            journal: self.ledger.as_ref().map(Ledger::status),
+            journal: self.journal_status(),
             memory: self.footprint().map(|footprint| footprint.status()),
             rejected: self.refusals.by_code(),
             duplicates: self.intake.duplicates(),

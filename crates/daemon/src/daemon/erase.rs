@@ -96,10 +96,12 @@ pub fn erase(directory: &Path, forget_names: bool, progress: &mut dyn FnMut(u64,
     };
     let removals = &checkpoint.removals;
     if let Some(origin) = checkpoint.origin {
-        tombstones::note(directory, origin, removals, None).map_err(in_file(directory))?;
+        let listed = tombstones::listed(directory, origin, &mut storage).map_err(in_file(directory))?;
+        tombstones::note(directory, origin, removals, &listed).map_err(in_file(directory))?;
     }
     let part = replace::stage(directory, ERASED).map_err(in_file(directory))?;
     let (erased, crc, origin) = copy(&mut storage, &part, (removals, &names), end, progress)?;
+    checkpoint.removals.note_erasure();
     let kept = Checkpoint { crc, origin: origin.or(checkpoint.origin), ..checkpoint };
     Directory::new(&part).write(kept.group, &kept.encode()).map_err(in_file(&part))?;
     drop(fs::remove_file(part.join(format!("{DATABASE}-shm"))));

@@ -322,6 +322,7 @@ impl Learning {
         } else {
             // It stands still for the disk.
             self.adopting = None;
+            self.core.act_unstorable(clock.now());
         }
         self.end_warm_start(&uptime);
         let since = Instant::now();
@@ -667,6 +668,7 @@ fn works_later(call: &Forwarded) -> bool {
 mod tests {
     use super::*;
     use crate::daemon::core::Caller;
+    use crate::learner::removal::Offsets;
     use crate::transport::Peer;
     use crate::transport::turns::turns;
     use crate::wire::{ArrayForm, Id};
@@ -692,7 +694,7 @@ mod tests {
             garbage: bounded(1).0,
             fresh: bounded(1).0,
             checkpoints: bounded(1).0,
-            tombstones: Keeper::new(&config.data_dir),
+            tombstones: Keeper::new(&config.data_dir, Offsets::default()),
             replies: Outbox::new(1, 1).0,
             publish: Outbox::new(1, 1).0,
             dropped_publications: 0,

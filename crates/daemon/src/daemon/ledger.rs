@@ -390,7 +390,7 @@ impl Ledger {
         }
     }
 
-    /// For `status`.
+    /// For `status`, without what was taken back.
     pub fn status(&self) -> JournalStatus {
         let first_offset = self.first.map_or(self.end.offset, |head| head.first_offset);
         JournalStatus {
@@ -407,6 +407,7 @@ impl Ledger {
             checkpoint_time: self.checkpoint_time,
             checkpoint_failures: self.checkpoint_failures,
             checkpoint_failure: self.checkpoint_failure.clone(),
+            ..JournalStatus::default()
         }
     }
 }

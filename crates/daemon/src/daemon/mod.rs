@@ -295,6 +295,7 @@ struct CoreStart {
     core: Core,
     clock: Clock,
     timings: Timings,
+    tombstones: Keeper,
     /// None without a dashboard.
     feed: Option<EventBus>,
     http_restarts: Restarts,
@@ -372,7 +373,7 @@ impl Daemon {
             recovered.set(rows, of);
             progress(StartupProgress::Recovering { rows, of });
         })?;
-        honour_tombstones(&config, &mut core, clock, stop)?;
+        let tombstones = honour_tombstones(&config, &mut core, clock, stop)?;
         core.set_run((1000.0 * clock.now().unix) as u64);
         // Answers are there before the first question.
         core.refresh(clock.now(), &|| clock.now());
@@ -419,7 +420,7 @@ impl Daemon {
         let warm = plan.map(|plan| daemon.read_table(plan)).transpose()?;
         let feed = http.is_some().then_some(feed);
         daemon.http = http;
-        let start = CoreStart { core, clock, timings, feed, http_restarts, pages, warm, lock };
+        let start = CoreStart { core, clock, timings, tombstones, feed, http_restarts, pages, warm, lock };
         daemon.start_threads(start, transport, command_queue)?;
         daemon.announce(keys.as_ref())?;
         Ok(daemon)
@@ -440,7 +441,7 @@ impl Daemon {
         transport: Transport,
         commands: Receiver<Command>,
     ) -> Result<(), StartError> {
-        let CoreStart { core, clock, timings, feed, http_restarts, pages, warm, lock } = start;
+        let CoreStart { core, clock, timings, tombstones, feed, http_restarts, pages, warm, lock } = start;
         let config = Arc::clone(&self.config.lock());
         let ((calls, call_queue), (wants, want_queue)) = (turns(CALLS), bounded(WANTS));
         let ((fresh, fresh_queue), (tasks, task_queue)) = (bounded(1), bounded(1));
@@ -486,7 +487,7 @@ impl Daemon {
             garbage,
             fresh,
             checkpoints,
-            tombstones: Keeper::new(&config.data_dir),
+            tombstones,
             replies,
             publish,
             dropped_publications,
@@ -500,8 +501,7 @@ impl Daemon {
         let (stop, restarts) = (Arc::clone(&self.stop_refits), learning.refit_restarts.clone());
         let threads = refit_work::threads(config.refit_threads);
         let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop, threads, restarts };
-        let directory = Directory::new(&config.data_dir);
-        let stop = Arc::clone(&self.stop_refits);
+        let (directory, stop) = (Directory::new(&config.data_dir), Arc::clone(&self.stop_refits));
         let rebuilds = Rebuilds { directory: config.data_dir.clone(), tasks: rebuild_queue, done: rebuilt, stop };
         for (name, evaluator) in ["rows", "evaluate", "past"].into_iter().zip(evaluators) {
             self.spawn(name, move || evaluator.run())?;
@@ -751,7 +751,7 @@ fn open_core(
 }
 
 /// Take rows back that the data have and the list beside them names.
-fn honour_tombstones(config: &Config, core: &mut Core, clock: Clock, stop: &AtomicBool) -> Result<(), StartError> {
+fn honour_tombstones(config: &Config, core: &mut Core, clock: Clock, stop: &AtomicBool) -> Result<Keeper, StartError> {
     tombstones::honour(&config.data_dir, core, clock.now(), stop).map_err(|why| {
         let path = config.data_dir.clone();
         match stop.load(Ordering::Relaxed) {

@@ -45,6 +45,8 @@ pub struct RemovalJob {
     pub shape: (usize, usize),
     /// Whether the rows of their chains are wanted.
     pub chains: bool,
+    /// Whether the rows go too whose next state is the state of one of these.
+    pub boundary: bool,
 }
 
 /// What was found.
@@ -62,6 +64,8 @@ pub struct FoundRows {
     pub without_time: u64,
     /// Offsets that were asked for and that the journal has no more.
     pub forgotten: u64,
+    /// Rows that stay and whose next state is the state of a row that goes.
+    pub boundary: u64,
     /// The rows of the chains, and what closes them; none where they were not asked for, or are too many.
     pub rows: Option<Placed>,
     /// Offset behind the last row that was read. Rows from the end of the job on are not taken back.
@@ -127,6 +131,7 @@ impl RemovalJob {
         }
         found.removed.ended.sort_unstable();
         found.removed.streams.sort_unstable();
+        found.removed.starts = found.removed.starts.without(&found.removed.offsets);
         if found.removed.offsets.ranges().len() > RANGES_MAX {
             return Err(format!("these rows lie in more than {RANGES_MAX} pieces: select fewer of them"));
         }
@@ -205,13 +210,13 @@ impl RemovalJob {
                 stream.wanted.insert(offset..offset + 1);
             }
             let chain = stream.chain.get_or_insert(Chain { first: offset, last: offset, rows: 0, touched: false });
+            let before = (meant && !stream.behind && chain.rows > 0).then_some(chain.last);
             (chain.last, chain.rows, chain.touched) = (offset, chain.rows + 1, chain.touched | meant);
+            found.boundary += u64::from(before.is_some() && !self.boundary);
+            before.filter(|_| self.boundary).into_iter().for_each(|before| found.take(before, batch.stream()));
             if meant {
                 stream.taken = true;
-                found.removed.offsets.insert(offset..offset + 1);
-                if found.streams.len() < STREAMS_TOLD || found.streams.contains_key(batch.stream()) {
-                    *found.streams.entry(batch.stream().to_owned()).or_default() += 1;
-                }
+                found.take(offset, batch.stream());
             } else if stream.behind {
                 found.removed.starts.insert(offset..offset + 1);
             }
@@ -225,6 +230,14 @@ impl RemovalJob {
 }
 
 impl FoundRows {
+    /// A row goes.
+    fn take(&mut self, offset: u64, stream: &str) {
+        self.removed.offsets.insert(offset..offset + 1);
+        if self.streams.len() < STREAMS_TOLD || self.streams.contains_key(stream) {
+            *self.streams.entry(stream.to_owned()).or_default() += 1;
+        }
+    }
+
     fn note(&mut self, chain: Option<&Chain>) {
         if let Some(chain) = chain {
             self.chains += 1;
@@ -272,7 +285,8 @@ fn gather(taken: &TakenRows, first: u64, streams: &HashMap<u32, RemovalStream>, 
     }
 }
 
-fn first_offset(storage: &mut dyn Storage) -> Result<u64, StoreError> {
+/// Offset of the first row that the journal has.
+pub(super) fn first_offset(storage: &mut dyn Storage) -> Result<u64, StoreError> {
     let Some((first, _)) = storage.bounds()? else { return Ok(0) };
     Ok(storage.headers(first, 1)?.first().map_or(0, |head| head.first_offset))
 }

@@ -3,8 +3,8 @@
 
 use super::as_of::{Moment, end_then};
 use super::core::{Core, Now};
-use super::removal::find;
-use crate::journal::store::SqliteStorage;
+use super::removal::{find, first_offset};
+use crate::journal::store::Storage;
 use crate::learner::removal::Offsets;
 use crate::state::record::Origin;
 use crate::state::removals::Removals;
@@ -115,19 +115,33 @@ impl Tombstones {
     }
 }
 
-/// Note in a directory what was taken back from the journal that begins there: all that was not when `noted` was, and where that is not
-/// known all whose offsets are not listed.
+/// Rows of a journal that the list of a directory has. Rows that were stored at these offsets after their removal are others.
+///
+/// # Errors
+/// If the list or the journal cannot be read.
+pub fn listed(directory: &Path, origin: Origin, journal: &mut dyn Storage) -> io::Result<Offsets> {
+    let all = Tombstones::read(directory)?;
+    let (mut found, mut end) = (Offsets::default(), 0);
+    for RemovedThen { time, offsets } in all.of(origin) {
+        // The later, the further.
+        if offsets.ranges().last().is_some_and(|last| last.end > end) {
+            let forgotten = first_offset(journal).map_err(|e| io::Error::other(e.to_string()))?;
+            let then = end_then(journal, Moment::Time(*time)).map_err(|e| io::Error::other(e.to_string()))?;
+            end = then.max(forgotten);
+        }
+        found.join(&offsets.within(&(0..end)));
+    }
+    Ok(found)
+}
+
+/// Note in a directory what was taken back from the journal that begins there, but for the rows that are `noted`.
 ///
 /// # Errors
 /// If the file cannot be read or written.
-pub fn note(directory: &Path, origin: Origin, removals: &Removals, noted: Option<&Offsets>) -> io::Result<()> {
+pub fn note(directory: &Path, origin: Origin, removals: &Removals, noted: &Offsets) -> io::Result<()> {
     let mut all = Tombstones::read(directory)?;
     let time = removals.told().last().map_or(origin.time, |last| last.time);
-    let new = match noted {
-        Some(noted) => removals.offsets().without(noted),
-        None => all.of(origin).iter().fold(removals.offsets().clone(), |new, then| new.without(&then.offsets)),
-    };
-    all.add(origin.time, time, &new);
+    all.add(origin.time, time, &removals.offsets().without(noted));
     all.write(directory)
 }
 
@@ -137,35 +151,31 @@ pub(super) struct Keeper {
     directory: PathBuf,
     /// Removals that the file has, and their rows.
     noted: u64,
-    offsets: Option<Offsets>,
+    offsets: Offsets,
     /// When the file could not be written last.
     failed: Option<Instant>,
 }
 
 impl Keeper {
-    pub(super) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), noted: 0, offsets: None, failed: None }
+    /// With a file that lists these rows of the journal.
+    pub(super) fn new(directory: &Path, offsets: Offsets) -> Self {
+        Self { directory: directory.to_owned(), noted: 0, offsets, failed: None }
     }
 
     /// Note removals that the file lacks. One that cannot be written is tried again later.
     pub(super) fn keep(&mut self, core: &Core) {
         let count = core.removals().count();
-        if count == 0 {
-            self.offsets = Some(Offsets::default());
-        }
         if self.noted == count || self.failed.is_some_and(|failed| failed.elapsed() < RETRY) {
             return;
         }
         let written = match core.origin() {
-            Some(origin) => {
-                note(&self.directory, origin, core.removals(), self.offsets.as_ref()).map_err(|e| e.to_string())
-            }
+            Some(origin) => note(&self.directory, origin, core.removals(), &self.offsets).map_err(|e| e.to_string()),
             None => Err("the journal does not say where it begins".to_owned()),
         };
         match written {
             Ok(()) => {
                 (self.noted, self.failed) = (count, None);
-                self.offsets = Some(core.removals().offsets().clone());
+                self.offsets = core.removals().offsets().clone();
             }
             Err(why) => {
                 let path = self.directory.join(TOMBSTONES);
@@ -177,34 +187,30 @@ impl Keeper {
     }
 }
 
-/// Take rows back that the file names and the data still have, before anybody asks; until `stop` is set.
+/// Take rows back that the file names and the data still have, before anybody asks; until `stop` is set. Returns who goes on with the file.
 ///
 /// # Errors
 /// Why that cannot be.
-pub(super) fn honour(directory: &Path, core: &mut Core, now: Now, stop: &AtomicBool) -> Result<(), String> {
-    let Some(origin) = core.origin() else { return Ok(()) };
-    let listed = Tombstones::read(directory).map_err(|e| e.to_string())?;
-    let mut missing = Offsets::default();
-    for RemovedThen { time, offsets } in listed.of(origin) {
-        let new = offsets.within(&(core.first_offset()..core.offset())).without(core.removals().offsets());
-        if !new.is_empty() {
-            let mut storage = SqliteStorage::open_beside(directory).map_err(|e| e.to_string())?;
-            let end = end_then(&mut storage, Moment::Time(*time)).map_err(|e| e.to_string())?;
-            missing.join(&new.within(&(0..end)));
-        }
+pub(super) fn honour(directory: &Path, core: &mut Core, now: Now, stop: &AtomicBool) -> Result<Keeper, String> {
+    let offsets = match core.origin().zip(core.journal()) {
+        Some((origin, journal)) => listed(directory, origin, journal).map_err(|e| e.to_string())?,
+        None => Offsets::default(),
+    };
+    let missing = offsets.within(&(core.first_offset()..core.offset())).without(core.removals().offsets());
+    if !missing.is_empty() {
+        log::warn!("event=rows_removed_again rows={} why=\"the data are older than {TOMBSTONES}\"", missing.count());
+        core.take_back(&missing, &format!("the data were older than {TOMBSTONES}"), now, &mut |job| {
+            find(directory, job, stop)
+        })?;
     }
-    if missing.is_empty() {
-        return Ok(());
-    }
-    log::warn!("event=rows_removed_again rows={} why=\"the data are older than {TOMBSTONES}\"", missing.count());
-    core.take_back(&missing, &format!("the data were older than {TOMBSTONES}"), now, &mut |job| {
-        find(directory, job, stop)
-    })
+    Ok(Keeper::new(directory, offsets))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::GroupWriter;
+    use crate::journal::memory::MemoryStorage;
     use crate::state::record::RemovedRows;
 
     #[test]
@@ -258,14 +264,29 @@ mod tests {
             all.of(origin).iter().map(|then| (then.time, then.offsets.clone())).collect()
         };
         let none = Offsets::default();
-        note(directory.path(), origin, &removed(60..90, 10.0), Some(&none)).unwrap();
+        note(directory.path(), origin, &removed(60..90, 10.0), &none).unwrap();
         // A backup of 60 rows has taken the place of the data, and others have come since.
         let others = removed(70..75, 20.0);
-        note(directory.path(), origin, &others, Some(&none)).unwrap();
+        note(directory.path(), origin, &others, &none).unwrap();
         let both = [(10.0, Offsets::from(60..90)), (20.0, Offsets::from(70..75))];
         assert_eq!(listed(), both);
-        // A start lists what is not.
-        note(directory.path(), origin, &others, None).unwrap();
+        note(directory.path(), origin, &others, others.offsets()).unwrap();
         assert_eq!(listed(), both);
+        // Of the rows of another journal the list has what was stored when they were taken back, and what is forgotten.
+        let of_journal = |forgotten: u64, times: &[f64]| {
+            let mut journal = MemoryStorage::default();
+            for (i, &time) in times.iter().enumerate() {
+                let mut group = GroupWriter::default();
+                group.hole(20);
+                let stored = group.finish(i as u64 + 1, forgotten + 20 * i as u64, 0, time);
+                journal.append(&stored, 0, true).unwrap();
+            }
+            super::listed(directory.path(), origin, &mut journal).unwrap()
+        };
+        assert_eq!(of_journal(0, &[5.0, 6.0, 7.0, 8.0, 9.0]), Offsets::from(60..90));
+        assert_eq!(of_journal(0, &[5.0, 6.0, 7.0, 8.0, 11.0]), Offsets::from(60..80));
+        assert_eq!(of_journal(0, &[5.0, 6.0, 7.0, 11.0, 21.0]), Offsets::from(70..75));
+        let two: Offsets = [60..65, 70..75].into_iter().collect();
+        assert_eq!(of_journal(65, &[11.0, 21.0]), two);
     }
 }

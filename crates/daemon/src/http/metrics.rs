@@ -236,6 +236,8 @@ fn journal(status: &Status, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         .in_unit(Unit::Bytes)
         .gauge(to, only(Some(journal.bytes as f64)))?;
     metric("journal_rows", "Transitions that the journal keeps").gauge(to, only(Some(journal.rows as f64)))?;
+    metric("unerased_rows", "Transitions that were taken back and whose bytes the journal still has")
+        .gauge(to, only(Some(journal.unerased_rows as f64)))?;
     metric("durable_rows", "Transitions that survive a power cut").counter(to, only(Some(journal.durable_offset)))?;
     metric("journal_failures", "Commits that failed").counter(to, only(Some(journal.failures)))?;
     metric("journal_commit", "Time that the last commit took")
@@ -556,7 +558,7 @@ mod tests {
             {"name": "busy", "refit": {"running": true, "next_at": 3}},
             {"name": "later", "refit": {"next_at": 13}}
         ], "advisors": [{"name": "throw", "decisions": 9, "learned": 7, "waiting": 2}], "read_only": "full", "missing_rows": 5, "time": 1010.0, "journal": {
-            "bytes": 77, "durable_offset": 11, "last_sync_s": 0.5, "checkpoint_time": 1000.0, "checkpoint_failures": 4
+            "bytes": 77, "unerased_rows": 6, "durable_offset": 11, "last_sync_s": 0.5, "checkpoint_time": 1000.0, "checkpoint_failures": 4
         }});
         let metrics = metrics(&status);
         let text = metrics.text(false);
@@ -568,6 +570,7 @@ mod tests {
             "criticd_missing_rows_total 5",
             "criticd_read_only 1.0",
             "criticd_journal_bytes 77.0",
+            "criticd_unerased_rows 6.0",
             "criticd_durable_rows_total 11",
             "criticd_journal_commit_seconds 0.5",
             "criticd_checkpoint_age_seconds 10.0",

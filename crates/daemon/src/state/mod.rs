@@ -370,6 +370,7 @@ impl State {
                 Record::Hole(rows) => {
                     self.streams.pass_hole();
                     self.leave_hole(offset, rows);
+                    self.removals.note_hole(offset..offset + rows);
                     offset += rows;
                 }
                 Record::NewPolicy(change) => self.new_policy(change, group.end.offset, &mut applied.failed)?,

@@ -5,6 +5,7 @@ use crate::learner::Learner;
 use crate::learner::removal::{Offsets, Selector};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Removals kept, the last ones.
 const TOLD: usize = 64;
@@ -20,6 +21,15 @@ pub struct Removals {
     count: u64,
     /// The last ones.
     told: Vec<Removal>,
+    /// Offsets of rows whose bytes were erased, and the first removals, of which there are none left.
+    #[serde(default, skip_serializing_if = "Offsets::is_empty")]
+    erased: Offsets,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    erased_count: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// One removal.
@@ -85,9 +95,33 @@ impl Removals {
         if self.told.len() == TOLD {
             self.told.remove(0);
         }
+        if removed.offsets.without(&self.erased).is_empty() {
+            // The journal was written anew after it.
+            self.erased_count = self.count;
+        }
         let RemovedRows { offsets, selectors, by, reason, .. } = removed.clone();
         let rows = offsets.count();
         self.told.push(Removal { offset, time, rows, by, reason, selectors, critics: Vec::new() });
+    }
+
+    /// The journal has a hole there, since rows were erased.
+    pub(super) fn note_hole(&mut self, offsets: Range<u64>) {
+        self.erased.insert(offsets);
+    }
+
+    /// All rows that were taken back so far have been erased.
+    pub(crate) fn note_erasure(&mut self) {
+        self.erased.join(&self.offsets);
+        self.erased_count = self.count;
+    }
+
+    /// Rows from an offset on that were taken back and not erased, and when the first removal was that is not erased, Unix seconds.
+    pub fn unerased(&self, from: u64) -> Option<(u64, f64)> {
+        let behind = from..u64::MAX;
+        let rows = self.offsets.count_within(&behind).saturating_sub(self.erased.count_within(&behind));
+        let waiting = self.count.saturating_sub(self.erased_count) as usize;
+        let since = self.told.get(self.told.len().saturating_sub(waiting)).map_or(0.0, |first| first.time);
+        (rows > 0).then_some((rows, since))
     }
 
     /// A critic had learned some of the rows that were taken back last.
@@ -173,5 +207,32 @@ pub(crate) fn forget_names(names: &HashMap<String, String>, selectors: &mut [Sel
         if let Some(other) = names.get(stream) {
             *selector = Selector::Stream(other.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_wait_for_their_erasure_until_they_are_erased_or_forgotten() {
+        let removed = |offsets: Range<u64>| RemovedRows { offsets: Offsets::from(offsets), ..RemovedRows::default() };
+        let mut removals = Removals::default();
+        assert_eq!(removals.unerased(0), None);
+        removals.note(&removed(3..5), 9, 10.0);
+        removals.note(&removed(6..9), 12, 11.0);
+        assert_eq!((removals.unerased(0), removals.unerased(8)), (Some((5, 10.0)), Some((1, 10.0))));
+        removals.note_erasure();
+        assert_eq!(removals.unerased(0), None);
+        removals.note(&removed(20..25), 30, 12.0);
+        assert_eq!((removals.unerased(0), removals.unerased(25)), (Some((5, 12.0)), None));
+        // The journal that was written anew is read from its first group on.
+        let mut again = Removals::default();
+        again.note_hole(3..5);
+        again.note_hole(6..9);
+        again.note(&removed(3..5), 9, 10.0);
+        again.note(&removed(6..9), 12, 11.0);
+        again.note(&removed(20..25), 30, 12.0);
+        assert_eq!(again, removals);
     }
 }

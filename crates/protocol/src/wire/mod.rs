@@ -314,6 +314,8 @@ pub struct RemoveRequest {
     pub selectors: Vec<Selector>,
     /// Whether it is only to be said which these are.
     pub dry_run: bool,
+    /// Whether the rows go too whose next state is the state of one of these.
+    pub boundary: bool,
     /// Who asks, at most 1024 bytes.
     pub by: Option<String>,
     /// Why, at most 1024 bytes.

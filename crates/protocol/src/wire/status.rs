@@ -236,6 +236,10 @@ pub struct JournalStatus {
     pub checkpoint_failures: u64,
     /// Why the last checkpoint could not be written; nil if it was.
     pub checkpoint_failure: Option<String>,
+    /// Rows that were taken back and whose bytes are still here: `criticd erase` erases them while the daemon is stopped.
+    pub unerased_rows: u64,
+    /// When the first of them were taken back, Unix seconds; nil where there are none.
+    pub unerased_since: Option<f64>,
 }
 
 /// A checkpoint that was written.

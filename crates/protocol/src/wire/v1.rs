@@ -11,7 +11,7 @@ use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, BatchParts, Names, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 76] = [
+const KEYS: [&str; 77] = [
     "head",
     "v",
     "id",
@@ -82,6 +82,7 @@ const KEYS: [&str; 76] = [
     "cost",
     "select",
     "dry_run",
+    "boundary",
     "by",
     "reason",
     "show",

@@ -6,12 +6,13 @@ use super::ports::{Now, Output, event, map};
 use crate::daemon::bounds::RECORD_BYTES_MAX;
 use crate::daemon::ledger::Ledger;
 use crate::daemon::removal::{FoundRows, RemovalFound, RemovalJob};
+use crate::journal::store::Storage;
 use crate::learner::Learner;
 use crate::learner::removal::{Offsets, Selector};
 use crate::panics;
 use crate::state::record::{Origin, Record};
 use crate::state::removals::{Influence, Removal, Removals};
-use crate::wire::status::{InfluenceStatus, RemovalStatus};
+use crate::wire::status::{InfluenceStatus, JournalStatus, RemovalStatus};
 use crate::wire::{self, ErrorCode, RemoveRequest, WireError};
 use serde_json::{Value, json};
 use std::collections::{HashSet, VecDeque};
@@ -50,7 +51,7 @@ impl Core {
             return Err(WireError::new(ErrorCode::NotReady, message));
         }
         if !request.dry_run {
-            self.check_writable()?;
+            self.check_removable()?;
         }
         if self.state.shape().is_none() {
             return Err(WireError::new(ErrorCode::NotReady, "there are no rows yet"));
@@ -64,6 +65,11 @@ impl Core {
     /// Where the journal begins, once there was a group.
     pub fn origin(&self) -> Option<Origin> {
         self.ledger.as_ref().and_then(|_| self.state.origin())
+    }
+
+    /// The journal itself, to be read.
+    pub(in crate::daemon) fn journal(&mut self) -> Option<&mut dyn Storage> {
+        self.ledger.as_mut().map(Ledger::storage)
     }
 
     /// Offset of the first row that the journal has.
@@ -88,7 +94,8 @@ impl Core {
         find: &mut dyn FnMut(&RemovalJob) -> RemovalFound,
     ) -> Result<(), String> {
         let selectors = offsets.ranges().iter().cloned().map(Selector::Offsets).collect();
-        let request = RemoveRequest { selectors, dry_run: false, by: None, reason: Some(reason.to_owned()) };
+        let reason = Some(reason.to_owned());
+        let request = RemoveRequest { selectors, dry_run: false, boundary: false, by: None, reason };
         self.rebuilds.removals.waiting.push_back((request, None));
         loop {
             self.step(now);
@@ -114,21 +121,60 @@ impl Core {
         if ahead || self.intake.has_decisions() {
             return;
         }
-        if let Some(result) = self.rebuilds.removals.returned.take() {
-            self.rebuilds.removals.running = false;
-            match result.and_then(|found| self.complete(found)) {
-                Ok(Some(found)) => self.answer_removal(*found, now),
-                // The journal went on without the window: once more.
-                Ok(None) => {}
-                Err(why) => {
-                    let (_, caller) = self.rebuilds.removals.waiting.pop_front().expect("it was asked for");
-                    let error = WireError::new(ErrorCode::Internal, why);
-                    self.out.extend(caller.map(|caller| Output::Reply(caller.refuse(&error))));
-                }
-            }
+        match self.take_found().map(|found| found.and_then(|found| self.complete(found))) {
+            Some(Ok(Some(found))) => self.answer_removal(*found, now),
+            Some(Err(why)) => self.refuse_removal(&WireError::new(ErrorCode::Internal, why)),
+            // The journal went on without the window: once more. Or nothing was looked for.
+            Some(Ok(None)) | None => {}
         }
+        if self.rebuilds.removals.storing.is_none() {
+            self.look_for_rows();
+        }
+    }
+
+    /// While nothing can be stored: say all the same which rows would be taken back, and refuse to take some.
+    pub fn act_unstorable(&mut self, now: Now) {
+        match self.take_found() {
+            Some(Ok(found)) => self.answer_removal(*found, now),
+            Some(Err(why)) => self.refuse_removal(&WireError::new(ErrorCode::Internal, why)),
+            None => {}
+        }
+        let takes =
+            |desk: &RemovalDesk| !desk.running && desk.waiting.front().is_some_and(|(request, _)| !request.dry_run);
+        while takes(&self.rebuilds.removals)
+            && let Err(error) = self.check_removable()
+        {
+            self.refuse_removal(&error);
+        }
+        self.look_for_rows();
+    }
+
+    /// What was looked for last, once it has been found or has not.
+    fn take_found(&mut self) -> Option<Result<Box<FoundRows>, String>> {
+        let found = self.rebuilds.removals.returned.take()?;
+        self.rebuilds.removals.running = false;
+        Some(found)
+    }
+
+    /// Refuse the first request that waits.
+    fn refuse_removal(&mut self, error: &WireError) {
+        let (_, caller) = self.rebuilds.removals.waiting.pop_front().expect("it was asked for");
+        self.out.extend(caller.map(|caller| Output::Reply(caller.refuse(error))));
+    }
+
+    /// Why no rows can be taken back now, if that is so.
+    fn check_removable(&self) -> Result<(), WireError> {
+        let Some(why) = self.read_only() else { return Ok(()) };
+        let message = format!(
+            "no row can be taken back while nothing can be stored. Mend the cause, such as a full disk, and ask again: {why}"
+        );
+        Err(WireError::new(ErrorCode::ReadOnly, message))
+    }
+
+    /// Begin with the first request that waits, if there is one and none is worked on.
+    fn look_for_rows(&mut self) {
         let Some((request, _)) = self.rebuilds.removals.waiting.front() else { return };
-        if self.rebuilds.removals.running || self.rebuilds.removals.storing.is_some() {
+        if self.rebuilds.removals.running {
             return;
         }
         self.rebuilds.removals.running = true;
@@ -138,6 +184,7 @@ impl Core {
             removals: self.state.removals().clone(),
             shape: self.state.shape().expect("there are rows"),
             chains: !request.dry_run,
+            boundary: request.boundary,
         })));
     }
 
@@ -166,7 +213,7 @@ impl Core {
             self.out.extend(caller.map(|caller| Output::Reply(caller.reply(&wire::Reply::Remove(&answer)))));
             return;
         }
-        if let Err(error) = self.check_writable() {
+        if let Err(error) = self.check_removable() {
             self.out.extend(caller.map(|caller| Output::Reply(caller.refuse(&error))));
             return;
         }
@@ -225,7 +272,14 @@ impl Core {
         }
     }
 
-    /// What `status` says.
+    /// What `status` says of the journal.
+    pub(super) fn journal_status(&self) -> Option<JournalStatus> {
+        let journal = self.ledger.as_ref()?.status();
+        let (rows, since) = self.state.removals().unerased(journal.first_offset).unzip();
+        Some(JournalStatus { unerased_rows: rows.unwrap_or(0), unerased_since: since, ..journal })
+    }
+
+    /// What it says of rows that were taken back.
     pub(super) fn removals_status(&self) -> Vec<RemovalStatus> {
         self.state.removals().told().iter().rev().map(status).collect()
     }
@@ -276,5 +330,6 @@ fn told(found: &FoundRows, dry_run: bool) -> Value {
         "rows_of_chains": found.chain_rows,
         "without_time": found.without_time,
         "forgotten": found.forgotten,
+        "boundary": found.boundary,
     })
 }

@@ -202,6 +202,10 @@ export interface JournalStatus {
   rows: number;
   /** When the journal is synchronised with the disk: the setting `sync`. */
   sync: string;
+  /** Rows that were taken back and whose bytes are still here: `criticd erase` erases them while the daemon is stopped. */
+  unerased_rows: number;
+  /** When the first of them were taken back, Unix seconds; nil where there are none. */
+  unerased_since: number | null;
 }
 
 /** The memory that the settings allow, in bytes. */

@@ -35,6 +35,7 @@ pub(super) fn remove(message: &Message<'_>) -> Result<RemoveRequest, WireError> 
     Ok(RemoveRequest {
         selectors: selectors.collect::<Result<_, _>>()?,
         dry_run: field!(message, "dry_run").map_or(Ok(true), |field| field.scalar())?,
+        boundary: field!(message, "boundary").map_or(Ok(false), |field| field.scalar())?,
         by: words(field!(message, "by"))?,
         reason: words(field!(message, "reason"))?,
     })
@@ -98,8 +99,11 @@ mod tests {
         let found = asked(&json!({"select": select})).unwrap();
         let session = Selector::Session { stream: "a".into(), session: String::new() };
         let all = [Selector::Stream("a".into()), session, Selector::Offsets(3..9), Selector::Times(1.0..2.5)];
-        assert_eq!((&found.selectors[..], found.dry_run, found.by), (&all[..], true, None));
-        let done = asked(&json!({"select": [{"stream": "a"}], "dry_run": false, "by": "we", "reason": "so"})).unwrap();
+        assert_eq!((&found.selectors[..], found.dry_run, found.boundary, found.by), (&all[..], true, false, None));
+        let words =
+            json!({"select": [{"stream": "a"}], "dry_run": false, "boundary": true, "by": "we", "reason": "so"});
+        let done = asked(&words).unwrap();
+        assert!(done.boundary);
         assert_eq!((done.dry_run, done.by.as_deref(), done.reason.as_deref()), (false, Some("we"), Some("so")));
         for wrong in [
             json!([]),
