@@ -374,7 +374,7 @@ def test_pictures_choose_axes_by_relevance_and_name_reward_unit_and_what_is_not_
     for curve in (blank.plot(["y"]), blank.plot(["y"], std=True)):
         assert "hatched: not known" in [text.get_text() for text in curve.get_legend().get_texts()]
 
-    # A curve is hatched where the deviation exceeds half of the prior's, and nowhere else.
+    # A curve is hatched where the deviation exceeds half of the signal's, and nowhere else.
     places = np.linspace(-1, 1, 30) + 0.4 * np.sign(np.linspace(-1, 1, 30))
     kernel = replace(made.kernel, relevance=np.array([1e-9, 100.0, 1e-9]), bias_variance=0.0)
     prior = kernel.signal_variance * np.exp(-50 * (places[:, None] - places) ** 2)

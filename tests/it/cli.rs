@@ -451,7 +451,7 @@ fn fit_says_which_bound_holds_it() {
     let search = &fitted["search"];
     assert_eq!([&fitted["evidence"], &search["evidence"]], ["sparse"; 2]);
     assert_eq!([&search["evidence_rows"], &search["rows"]], [&fitted["transitions"]; 2]);
-    assert!(fitted["relevance_report"][0].as_str().unwrap().starts_with("state_0 matters: "), "{fitted}");
+    assert!(fitted["relevance_report"][0].as_str().unwrap().starts_with("state_0: lengthscale "), "{fitted}");
     assert!(search["findings"][0].as_str().unwrap().contains("by the variational bound of all "), "{search}");
     // The whole search by the bound arrives where the exact one does, as far as a dictionary can carry it.
     let bound = bench.json(&format!("fit {table} --discount 1 --evidence sparse {BY_EVIDENCE} --out model.msgpack"));

@@ -215,8 +215,8 @@ pub struct Evaluation {
     /// (n, H), value^2, of the return to come: factor^2 (Var V(x) + M_h(x)), what is not known of V and its spread
     /// together; none if it was not asked for, or the snapshot lacks its spread or its variance.
     pub return_variance: Option<DMatrix<f64>>,
-    /// (n,), in [0, 1]: 1 - Var V(x) / k(x, x), the share of the prior's variance that data have taken away; none if it
-    /// was not asked for, or the snapshot lacks its variance.
+    /// (n,), in [0, 1]: 1 - Var V(x) / v0, 0 at least: the share of the signal's variance that data have taken away, 0 far from
+    /// them; none if it was not asked for, or the snapshot lacks its variance.
     pub known: Option<Vec<f64>>,
     /// (n,), whether no element of the dictionary is near: the largest correlation (k(x, d_j) - b) / v0 is below
     /// [`EXTRAPOLATES_BELOW`]; given with `known`, and without a variance as well.

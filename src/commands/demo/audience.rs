@@ -1,6 +1,6 @@
 //! A subscriber that puts the published models together and compares each with the truth, on a thread of its own.
 
-use super::chart::{Kernel, lengthscale};
+use super::chart::{Kernel, lengthscale, two_digits};
 use super::world::{Accuracy, Truth, World};
 use crate::client::{ClientError, ConnectionError, Models, Requester, Subscriber, Update};
 use crate::transport::Endpoints;
@@ -28,6 +28,8 @@ pub(super) struct AudienceView {
     pub(super) dictionary: usize,
     pub(super) lambda: f64,
     pub(super) kernel: Option<Kernel>,
+    /// Of the variance of the value, for each variable, as the daemon says; empty before it has found them.
+    pub(super) shares: Vec<Option<f64>>,
     pub(super) accuracy: Option<Accuracy>,
     /// A refit runs.
     pub(super) refitting: bool,
@@ -144,9 +146,11 @@ impl Member {
     fn take(&mut self, topic: &str, payload: &[u8]) -> Result<(), ClientError> {
         if topic == "status" {
             let status = Status::from_json(&wire::to_json(payload)?)?;
-            let next = status.critic(&self.critic).and_then(|critic| critic.refit.next_at);
             let mut view = self.view();
-            (view.offset, view.rows_per_second, view.next_refit_at) = (status.offset, status.rows_per_second, next);
+            (view.offset, view.rows_per_second) = (status.offset, status.rows_per_second);
+            if let Some(critic) = status.critic(&self.critic) {
+                (view.next_refit_at, view.shares) = (critic.refit.next_at, critic.shares.clone());
+            }
             return Ok(());
         }
         if let Some(kind) = topic.strip_prefix("event.") {
@@ -249,6 +253,11 @@ fn adoption(event: &LastRefit, before: &AudienceView, kernel: &Kernel, rms: f64)
             format!("{} {}{}", v.name, from.unwrap_or_default(), lengthscale(v.lengthscale))
         })
         .collect();
-    let error = before.accuracy.map(|a| format!("{:.3} → ", a.rms)).unwrap_or_default();
-    format!("model {}: {why}{}, RMS error {error}{rms:.3}", event.generation, scales.join(", "))
+    let error = before.accuracy.map(|a| format!("{} → ", two_digits(a.rms))).unwrap_or_default();
+    format!(
+        "model {}: {why}lengthscales {}, RMS error {error}{}",
+        event.generation,
+        scales.join(", "),
+        two_digits(rms)
+    )
 }

@@ -1,17 +1,13 @@
 //! What came of it: the table at the end.
 
 use super::audience::AudienceView;
-use super::chart::{Kernel, lengthscale};
+use super::chart::{Kernel, two_digits};
 use super::world::{Accuracy, Truth, World};
-use crate::commands::output::number;
 use crate::snapshot::Snapshot;
 use crate::wire::Status;
 use crate::wire::status::RefitStatus;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-
-/// Lengthscale over range from which on a variable does not matter.
-const IRRELEVANT: f64 = 3.0;
 
 /// 1234567 as `1 234 567`.
 pub(super) fn grouped(number: u64) -> String {
@@ -48,7 +44,7 @@ pub(super) struct DemoReport {
     log_evidence: Option<f64>,
     transitions: u64,
     kernel: Kernel,
-    noise_variance: f64,
+    shares: Vec<Option<f64>>,
     dictionary: usize,
     dictionary_max: u64,
     models: u64,
@@ -75,7 +71,7 @@ impl DemoReport {
             log_evidence: snapshot.log_evidence,
             transitions: snapshot.transitions,
             kernel: Kernel::new(scene.world, snapshot),
-            noise_variance: snapshot.hyperparameters.noise_variance,
+            shares: critic.shares,
             dictionary: snapshot.dictionary.nrows(),
             dictionary_max: critic.dictionary_max,
             models: view.models,
@@ -87,12 +83,11 @@ impl DemoReport {
     }
 
     pub(super) fn json(&self) -> Value {
-        let variables: Vec<Value> = self
-            .kernel
-            .variables
-            .iter()
-            .map(|v| json!({"name": v.name, "unit": v.unit, "relevance": v.relevance, "lengthscale": v.lengthscale}))
-            .collect();
+        let of_all = self.kernel.variables.iter().enumerate().map(|(i, v)| {
+            let share = self.shares.get(i).copied().flatten();
+            json!({"name": v.name, "unit": v.unit, "relevance": v.relevance, "lengthscale": v.lengthscale, "share": share})
+        });
+        let variables: Vec<Value> = of_all.collect();
         json!({
             "world": self.world.name(),
             "copies": self.copies,
@@ -105,7 +100,7 @@ impl DemoReport {
             "log_evidence": self.log_evidence,
             "transitions": self.transitions,
             "kernel": {"amplitude": self.kernel.amplitude, "bias": self.kernel.bias, "variables": variables},
-            "noise_variance": self.noise_variance,
+            "noise_variance": self.kernel.noise_variance,
             "dictionary": {"size": self.dictionary, "max": self.dictionary_max},
             "models_received": self.models,
             "rms_error": {"before_first_refit": self.before, "after_first_refit": self.after, "final": self.accuracy.rms},
@@ -117,10 +112,6 @@ impl DemoReport {
 
     /// What was shown, in one sentence.
     pub(super) fn sentence(&self) -> String {
-        let two_digits = |v: f64| match format!("{v:.1e}") {
-            small if v < 1e-3 => small,
-            rounded => number(rounded.parse().unwrap_or(v)),
-        };
         let fell = match self.before {
             Some(before) if before > self.accuracy.rms => {
                 format!("; before its first model selection it erred by {}", two_digits(before))
@@ -167,29 +158,23 @@ impl DemoReport {
         }
         row("kernel", format!("amplitude {:.3}, bias {:.3}", self.kernel.amplitude, self.kernel.bias));
         for (i, v) in self.kernel.variables.iter().enumerate() {
-            let scale = format!("lengthscale {} {}", lengthscale(v.lengthscale), v.unit);
-            row(&format!("  {}", v.name), format!("{:<16} {scale}", self.kernel.bar(i, 16)));
+            row(&format!("  {}", v.name), self.kernel.row(i, &self.shares, 16));
         }
-        for v in self.kernel.variables.iter().filter(|v| v.relative > IRRELEVANT) {
-            let times = if v.relative < 1e4 { format!("{:.0} times", v.relative) } else { "far beyond".into() };
-            row("", format!("{} is irrelevant: its lengthscale is {times} its range", v.name));
-        }
-        row("noise", format!("{:.4}, the standard deviation of a return around its value", self.noise_variance.sqrt()));
         row("dictionary", format!("{} states of at most {}", self.dictionary, self.dictionary_max));
-        let error = |v: Option<f64>| v.map_or("-".into(), |v| format!("{v:.3}"));
+        let error = |v: Option<f64>| v.map_or("-".into(), two_digits);
         row(
             "RMS error",
             format!(
-                "{} before the first refit, {} after it, {:.3} now",
+                "{} before the first refit, {} after it, {} now",
                 error(self.before),
                 error(self.after),
-                self.accuracy.rms
+                two_digits(self.accuracy.rms)
             ),
         );
         row(
             "",
             format!(
-                "against {}, which lie between {:.2} and {:.2}",
+                "against {}; true values lie between {:.2} and {:.2}",
                 self.world.reference(),
                 self.truth[0],
                 self.truth[1]

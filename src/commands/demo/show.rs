@@ -1,7 +1,7 @@
 //! What is shown while the demo runs: a live view on a terminal, plain lines elsewhere. All of it on standard error.
 
 use super::audience::{Audience, AudienceView};
-use super::chart::lengthscale;
+use super::chart::{bar, lengthscale, two_digits};
 use super::report::grouped;
 use super::world::World;
 use crate::commands::output::say;
@@ -106,19 +106,13 @@ impl Show {
         );
         let first = view.before_first_refit.unwrap_or(accuracy.rms);
         out += &format!(
-            "\n  RMS error    {:<20} {:.3} against {}",
+            "\n  RMS error    {:<20} {} against {}",
             bar(accuracy.rms / first.max(accuracy.rms), 20),
-            accuracy.rms,
+            two_digits(accuracy.rms),
             self.world.reference()
         );
         for (i, v) in kernel.variables.iter().enumerate() {
-            out += &format!(
-                "\n  {:<12} {:<20} lengthscale {} {}",
-                v.name,
-                kernel.bar(i, 20),
-                lengthscale(v.lengthscale),
-                v.unit
-            );
+            out += &format!("\n  {:<12} {}", v.name, kernel.row(i, &view.shares, 20));
         }
         out
     }
@@ -136,23 +130,19 @@ fn selection(view: &AudienceView, pace: f64) -> String {
     }
 }
 
-fn bar(share: f64, width: usize) -> String {
-    "█".repeat((share.clamp(0.0, 1.0) * width as f64).ceil() as usize)
-}
-
 fn plain(view: &AudienceView, sent: u64, elapsed: Duration) -> String {
     let mut out = format!("{:6.1} s  {:>10} rows", elapsed.as_secs_f64(), grouped(sent));
     if let (Some(kernel), Some(accuracy)) = (&view.kernel, &view.accuracy) {
         let scales: Vec<String> =
             kernel.variables.iter().map(|v| format!("{} {}", v.name, lengthscale(v.lengthscale))).collect();
         out += &format!(
-            "  {:>6} rows/s  model {:>2}  dictionary {:>3}  lambda {:<4}  lengthscales {}  RMS error {:.3}",
+            "  {:>6} rows/s  model {:>2}  dictionary {:>3}  lambda {:<4}  lengthscales {}  RMS error {}",
             grouped(view.rows_per_second.round() as u64),
             view.generation.unwrap_or(0),
             view.dictionary,
             view.lambda,
             scales.join(", "),
-            accuracy.rms
+            two_digits(accuracy.rms)
         );
         out += &selection(view, sent as f64 / elapsed.as_secs_f64());
     }

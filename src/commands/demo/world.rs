@@ -56,14 +56,14 @@ pub(super) struct Accuracy {
     pub(super) rms: f64,
     /// Correlation of the value with the truth; 0 if either is constant.
     pub(super) correlation: f64,
-    /// Share of single returns within the 90 % interval of a return, if the model has a variance.
+    /// Share of single returns within the model's 90 % interval of a return, if it has one.
     pub(super) coverage: Option<f64>,
 }
 
 impl Truth {
     /// Compare a model with it.
     pub(super) fn compare(&self, snapshot: &Snapshot) -> Accuracy {
-        let evaluation = snapshot.evaluate(&self.states, Ask::VARIANCE).expect("the demo's states are sound");
+        let evaluation = snapshot.evaluate(&self.states, Ask::ALL).expect("the demo's states are sound");
         let (n, k) = (self.values.len() as f64, self.returns.len() / self.values.len());
         let mean: Vec<f64> = evaluation.mean.column(0).iter().copied().collect();
         let average = |v: &[f64]| v.iter().sum::<f64>() / n;
@@ -73,11 +73,10 @@ impl Truth {
         };
         let scale = (covariance(&mean, &mean) * covariance(&self.values, &self.values)).sqrt();
         let square: f64 = mean.iter().zip(&self.values).map(|(a, b)| (a - b) * (a - b)).sum();
-        let coverage = evaluation.variance.map(|variance| {
-            let noise = snapshot.hyperparameters.noise_variance;
+        let coverage = evaluation.return_variance.map(|variance| {
             let inside = |i: usize| {
                 // Nine tenths of a normal distribution.
-                let half_width = 1.644_854 * (variance[i] + noise).sqrt();
+                let half_width = 1.644_854 * variance[(i, 0)].sqrt();
                 self.returns[i * k..(i + 1) * k].iter().filter(|g| (*g - mean[i]).abs() <= half_width).count()
             };
             (0..mean.len()).map(inside).sum::<usize>() as f64 / self.returns.len() as f64

@@ -13,11 +13,6 @@ use crate::settings::DictionaryBy;
 use crate::snapshot::Inputs;
 use crate::world::{Choice, WorldError};
 
-/// Evidence drop, in nats, from which a state variable matters: odds of more than twenty thousand to one. log D is added, since
-/// the luckiest of D irrelevant variables gains about that much.
-const MATTERS: f64 = 10.0;
-/// Evidence drop, in nats, from which a variable may matter. Returns share their noise, which inflates the evidence.
-const MATTERS_LITTLE: f64 = 4.0;
 /// Trace gap above which a dictionary is too small to select a model with, nats (docs/mathematics.md (E9)).
 pub(super) const GAP_TOO_LARGE: f64 = 5.0;
 /// Exact evidence given up for a dictionary that is full, above which it is too small, nats.
@@ -259,21 +254,18 @@ pub struct VariableReport {
     /// The same in its standard deviations.
     pub lengthscale_in_deviations: Option<f64>,
     /// Evidence lost if it and its copies were left out and all else stayed, nats; none if it could not be computed, or if the
-    /// budget ended before it: then the lengthscale gives the verdict.
+    /// budget ended before it.
     pub evidence_drop: Option<f64>,
-    /// The short of it.
+    /// What has become of it.
     pub verdict: Verdict,
 }
 
-/// Whether a state variable matters.
+/// Whether a state variable is in the kernel. How much of the value hangs on one that is, the kernel does not say: shares of the
+/// variance do ([`crate::math::sensitivity`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Leaving it out would cost much evidence.
-    Matters,
-    /// Leaving it out would cost some.
-    MattersLittle,
-    /// Leaving it out would cost nothing worth mentioning.
-    DoesNotMatter,
+    /// It is in the kernel.
+    Kept,
     /// It has been left out: the evidence did not fall.
     Removed,
     /// It has the same value in all rows.
@@ -286,9 +278,7 @@ impl Verdict {
     /// The word used on the wire and in files.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Matters => "matters",
-            Self::MattersLittle => "matters_little",
-            Self::DoesNotMatter => "does_not_matter",
+            Self::Kept => "kept",
             Self::Removed => "removed",
             Self::Constant => "constant",
             Self::CopyOf(_) => "copy",
@@ -313,7 +303,6 @@ pub(super) fn variables(
 ) -> Vec<VariableReport> {
     let dim = inputs.dim();
     let omega = hyperparameters.kernel.metric.matrix(dim);
-    let luck = (dim as f64).ln();
     (0..dim)
         .map(|d| {
             let relevance = omega.at(d, d);
@@ -324,17 +313,11 @@ pub(super) fn variables(
             let length = kernel.lengthscale(d, dim).filter(|_| relevance > 0.0);
             let real = kernel.kind_of(d) == StateKind::Real;
             let copied = dependence.copies.iter().find(|&&(copy, _)| copy == d).map(|&(_, of)| of);
-            let verdict = match (copied, support) {
+            let verdict = match copied {
                 _ if dependence.constant.contains(&d) => Verdict::Constant,
-                (Some(of), _) if !kept => Verdict::CopyOf(of),
-                _ if !kept => Verdict::Removed,
-                (_, Some(support)) if support >= MATTERS + luck => Verdict::Matters,
-                (_, Some(support)) if support >= MATTERS_LITTLE + luck => Verdict::MattersLittle,
-                (_, Some(_)) => Verdict::DoesNotMatter,
-                // Without support the lengthscale has to say it: over ten standard deviations hardly anything changes.
-                (_, None) if relevance >= 0.1 => Verdict::Matters,
-                (_, None) if relevance >= 0.01 || linear => Verdict::MattersLittle,
-                (_, None) => Verdict::DoesNotMatter,
+                _ if kept => Verdict::Kept,
+                Some(of) => Verdict::CopyOf(of),
+                None => Verdict::Removed,
             };
             VariableReport {
                 name: name(inputs, d),

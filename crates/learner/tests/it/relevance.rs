@@ -98,9 +98,10 @@ fn finds_what_matters(seed: u64) {
     let (snapshot, report) = select(&pieces, &all);
     for (d, variable) in report.variables.iter().enumerate() {
         match d {
-            FIRST | SECOND => assert_eq!(variable.verdict, Verdict::Matters, "{variable:?}"),
+            FIRST | SECOND => assert!(variable.evidence_drop > Some(13.0), "{variable:?}"),
             COPY => assert_eq!(variable.verdict, Verdict::CopyOf(FIRST), "{variable:?}"),
-            _ => assert!(matches!(variable.verdict, Verdict::Removed | Verdict::DoesNotMatter), "{variable:?}"),
+            // The luckiest of eighteen without a meaning gains about their logarithm.
+            _ => assert!(variable.evidence_drop < Some(7.0), "{variable:?}"),
         }
     }
     let drop = |d: usize| report.variables[d].evidence_drop.unwrap_or(0.0);

@@ -63,7 +63,7 @@ fn the_coordinate_that_does_not_matter_is_removed() {
     let evidence = |k: usize| found.report.structures[k].log_evidence;
     assert!(evidence(0) < evidence(1) - 50.0 && evidence(1) <= evidence(2) + 0.1);
     let variables = &found.report.variables;
-    assert_eq!((variables[0].verdict, variables[1].verdict), (Verdict::Matters, Verdict::Removed), "{variables:?}");
+    assert_eq!((variables[0].verdict, variables[1].verdict), (Verdict::Kept, Verdict::Removed), "{variables:?}");
     assert!(variables[0].evidence_drop > Some(100.0) && variables[1].lengthscale.is_none(), "{variables:?}");
 }
 

@@ -1012,7 +1012,7 @@ pub struct RefitFound {
     /// `exact` or `sparse`: the evidence of `evidence_drop`; nil without one.
     #[serde(default)]
     pub evidence_drop_by: Option<String>,
-    /// Which state variables matter, a sentence each.
+    /// What the kernel makes of each state variable, a sentence each.
     #[serde(default)]
     pub relevance_report: Vec<String>,
     /// What people should know of the search, a sentence each.
@@ -1141,7 +1141,7 @@ pub struct StructureFound {
 pub struct VariableFound {
     /// Its name.
     pub name: String,
-    /// `matters`, `matters_little`, `does_not_matter`, `removed`, `constant` or `copy`.
+    /// `kept` in the kernel, `removed` from it, `constant`, or `copy` of another one.
     pub verdict: String,
     /// Entry of Omega on the diagonal; 0 if the variable is left out.
     pub relevance: f64,

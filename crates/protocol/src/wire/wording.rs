@@ -3,7 +3,6 @@
 use criticd_learner::diagnostics::Diagnostic;
 use criticd_learner::refit::{DeadEnd, HeldBound, Lack, RefitError, RefitReport, VariableReport, Verdict};
 use criticd_learner::{DictionaryBy, KindsMismatch};
-use std::fmt::Write as _;
 
 /// Directions weaker than this, relative to the strongest, are not told.
 const WEAK_DIRECTION: f64 = 0.01;
@@ -179,27 +178,25 @@ fn together(variables: &[String], correlation: f64) -> String {
 /// One of these state variables in words.
 fn variable(of: &VariableReport, all: &[VariableReport]) -> String {
     let name = &of.name;
-    let mut out = match of.verdict {
+    match of.verdict {
+        Verdict::Kept => {}
         Verdict::Removed => return format!("{name} is removed: the evidence does not drop without it"),
         Verdict::Constant => return format!("{name} never changes: its effect cannot be learned"),
         Verdict::CopyOf(k) => return format!("{name} is removed: it is a copy of {}", all[k].name),
-        Verdict::Matters => format!("{name} matters"),
-        Verdict::MattersLittle => format!("{name} may matter a little"),
-        Verdict::DoesNotMatter => return format!("{name} has no visible influence of its own"),
-    };
-    let words = "writing into a string";
-    match (of.lengthscale, of.lengthscale_in_deviations) {
+    }
+    let length = match (of.lengthscale, of.lengthscale_in_deviations) {
         (Some(length), Some(deviations)) => {
-            let (length, deviations) = (short(length), short(deviations));
-            write!(out, ": lengthscale {length} ({deviations} of its standard deviations)").expect(words);
+            format!("lengthscale {} ({} of its standard deviations)", short(length), short(deviations))
         }
-        (Some(length), None) => write!(out, ": lengthscale {}", short(length)).expect(words),
-        _ => {}
-    }
-    if let Some(drop) = of.evidence_drop {
-        write!(out, "; without it the evidence drops by {drop:.1} nats").expect(words);
-    }
-    out
+        (Some(length), None) => format!("lengthscale {}", short(length)),
+        _ => "no lengthscale".into(),
+    };
+    let without = match of.evidence_drop {
+        Some(drop) if drop >= 0.05 => format!("; without it the evidence drops by {drop:.1} nats"),
+        Some(_) => "; without it the evidence does not drop".into(),
+        None => String::new(),
+    };
+    format!("{name}: {length}{without}")
 }
 
 /// State variables and directions in words, the most important first.
@@ -271,21 +268,23 @@ mod tests {
     fn variables_say_what_they_do_to_the_value() {
         let words = [
             (
-                Verdict::Matters,
+                Verdict::Kept,
                 Some(12.3),
-                "x matters: lengthscale 0.500 (0.250 of its standard deviations); without it the evidence drops by 12.3 nats",
+                "x: lengthscale 0.500 (0.250 of its standard deviations); without it the evidence drops by 12.3 nats",
             ),
             (
-                Verdict::MattersLittle,
-                None,
-                "x may matter a little: lengthscale 0.500 (0.250 of its standard deviations)",
+                Verdict::Kept,
+                Some(-0.2),
+                "x: lengthscale 0.500 (0.250 of its standard deviations); without it the evidence does not drop",
             ),
-            (Verdict::DoesNotMatter, Some(0.0), "x has no visible influence of its own"),
+            (Verdict::Kept, None, "x: lengthscale 0.500 (0.250 of its standard deviations)"),
             (Verdict::Constant, None, "x never changes: its effect cannot be learned"),
         ];
         for (verdict, drop, expected) in words {
             assert_eq!(variable(&report("x", verdict, drop), &[]), expected);
         }
+        let linear = VariableReport { lengthscale: None, ..report("x", Verdict::Kept, Some(2.0)) };
+        assert_eq!(variable(&linear, &[]), "x: no lengthscale; without it the evidence drops by 2.0 nats");
     }
 
     #[test]

@@ -28,13 +28,13 @@ const MEANINGS = {
   lambda: ['lambda', 'How far a return is followed before the value of a later state replaces it, 0 to 1.'],
   discount: ['discount', 'How much a reward counts for each step that it lies in the future.'],
   kernel: ['kernel', 'The assumption about how alike the values of two states are.'],
-  noise: ['noise', 'How much single rewards or returns scatter about their mean in a state.'],
+  noise: ['noise', 'What smooths the value. Only where the evidence selected does it say how returns scatter.'],
   chain: ['chain', 'Rows of one stream that continue each other.'],
   stream: ['stream', 'The rows of one robot or one copy of a simulator, in order.'],
   drift: ['drift', 'The errors of the model have changed: the world or the policy is another.'],
   alarm: ['alarm', 'The return from here will probably fall below the value that the settings name. False alarms keep the share that they state.'],
   provisional: ['provisional', 'No refit has selected this model yet, so that its deviations are rough.'],
-  unknown: ['not known', 'The deviation is large: the darker, the nearer it is to what it was before any data.'],
+  unknown: ['not known', 'Rows have removed less than three quarters of the variance that the value had before any.'],
 };
 
 /** A word with its meaning, for a keyboard as well. @param {string} key @param {string} [words] */

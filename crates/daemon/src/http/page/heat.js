@@ -1,13 +1,12 @@
 // A function of two variables in colour, with what is not known hatched, a trajectory over it, and a spot.
 
 import { Field, Picture, context, cross, inks, maps, mix, text, upright } from '/canvas.js';
+import { UNKNOWN } from '/picture.js';
 import { arrow, diamond, marker, ring } from '/shapes.js';
 import { ticks } from '/words.js';
 
 // Pixels of a heat map's image in each direction; the canvas enlarges it smoothly.
 const IMAGE = { width: 210, height: 150 };
-/** Share of the colour that must be lost before a place counts as not known. */
-const UNKNOWN = 0.55;
 /** Pixels that a mouse is dragged at least, across and up, to mark a part of the axes. */
 const DRAGGED = 12;
 /** Pixels between two arrows on a trajectory, at least; and arrows on all of it, at most. */

@@ -2,8 +2,8 @@
 
 import { Field } from '/canvas.js';
 
-/** Share of the deviation of the prior from which on a place of a curve counts as not known. */
-const UNKNOWN = 0.55;
+/** Share of the colour that must be lost before a place counts as not known: that of half of the prior's deviation, where 0.75 are known. */
+export const UNKNOWN = 0.494;
 
 /** A head in JSON, and the fields behind it. @param {Response} reply @returns {Promise<any>} */
 export async function pictureOf(reply) {

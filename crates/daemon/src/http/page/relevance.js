@@ -14,8 +14,6 @@ const AGE_MAX_MS = 60_000;
 const ROWS_SHOWN = 12;
 /** Findings of a refit that are shown unfolded. */
 const FINDINGS_SHOWN = 4;
-/** A share below which a variable counts as without influence. */
-const NOTHING = 0.001;
 
 /** The last answer, what it was about, and since when that is asked for. @type {{key: string, since: number, at: number, shares: ?(?number)[], tried: number}} */
 let answer = { key: '', since: 0, at: 0, shares: null, tried: 0 };
@@ -110,8 +108,8 @@ export function relevanceCard() {
     const nats = typeof support[k] === 'number' ? ` · ${format(support[k], 3)} nats` : '';
     const scale = k >= dim() ? '' : length === null ? 'category' : `lengthscale ${format(length, 3)}`;
     const part = share?.[k];
-    const none = typeof part === 'number' ? part < NOTHING : a[k] < 1e-6;
-    const label = typeof part === 'number' ? `${none ? 'no influence' : percent(part)}` : 'not examined';
+    const none = typeof part === 'number' ? part < 0.01 : a[k] < 1e-6;
+    const label = typeof part === 'number' ? percent(part) : 'not examined';
     numbers.replaceChildren(el('b', { textContent: share ? label : '' }), el('small', { textContent: ` ${scale}${nats}` }));
     box.children[row].classList.toggle('off', none);
     track.firstChild.style.width = `${100 * (part ?? 0)}%`;

@@ -728,7 +728,7 @@ export interface LastRefit {
   outcome: string;
   /** Why the model was rejected. */
   reason?: string | null;
-  /** Which state variables matter, a sentence each. */
+  /** What the kernel makes of each state variable, a sentence each. */
   relevance_report?: string[];
   /** Rows that it looked at. */
   rows?: number;
@@ -884,7 +884,7 @@ export interface VariableFound {
   name: string;
   /** Entry of Omega on the diagonal; 0 if the variable is left out. */
   relevance: number;
-  /** `matters`, `matters_little`, `does_not_matter`, `removed`, `constant` or `copy`. */
+  /** `kept` in the kernel, `removed` from it, `constant`, or `copy` of another one. */
   verdict: string;
 }
 
