@@ -1,6 +1,7 @@
 """A rover with a battery that drives home over a field: a simulator that writes the log of its missions.
 
     python rover.py missions.csv [--missions 400] [--seed 1]
+    python rover.py --picture rover.png          # learns its value and draws it; needs criticd
     python rover.py --judge rover.model          # beside fresh missions; needs criticd
 
 The field is 2 km by 1.4 km, with a hill, a bog and a wood. A mission begins anywhere, with some charge, and ends at the
@@ -15,7 +16,10 @@ import argparse
 import csv
 import math
 import random
+import shlex
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 DOCK = (0.2, 0.2)
 WOOD = (1.3, 0.8)
@@ -78,6 +82,19 @@ def write(path: str, missions: int, seed: int) -> None:
                 table.writerow([number, count, f"{x:.4f}", f"{y:.4f}", f"{battery:.2f}", f"{cost:g}", int(ended)])
 
 
+def draw(out: str) -> None:
+    """Learn the value from the log of 400 missions, and draw it beside its errors on 400 others."""
+    write("missions.csv", 400, 1)
+    write("fresh.csv", 400, 2)
+    columns = shlex.quote(str(Path(__file__).with_name("rover.toml")))
+    for command in (
+        f"criticd fit missions.csv --columns {columns} --discount 1 --out rover.model",
+        f"criticd plot rover.model --x x --y y --at battery=45 --errors fresh.csv --out {shlex.quote(out)}",
+    ):
+        print(f"$ {command}", flush=True)
+        subprocess.run(shlex.split(command), check=True)
+
+
 def judge(path: str, states: int = 200, missions: int = 100) -> None:
     """Print how far the values of a model are from the means of fresh missions."""
     import numpy as np
@@ -104,10 +121,13 @@ def main() -> None:
     parser.add_argument("out", nargs="?", help="the CSV file to write")
     parser.add_argument("--missions", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--picture", metavar="FILE", help="write two logs, fit one, and draw the value with its errors")
     parser.add_argument("--judge", metavar="MODEL", help="a model learned from such a log: how good are its values?")
     given = parser.parse_args()
     if given.out:
         write(given.out, given.missions, given.seed)
+    if given.picture:
+        draw(given.picture)
     if given.judge:
         judge(given.judge)
 

@@ -72,6 +72,12 @@ class Refused(CriticdError):
         return Refused, (self._error,)
 
 
+def refuse_keywords(given: Mapping[str, object], meant: Mapping[str, str]) -> None:
+    """Raise `TypeError` for a keyword that there is not, with what was `meant` by it."""
+    for name in given:
+        raise TypeError(f"unexpected keyword argument {name!r}" + (f": {meant[name]}" if name in meant else ""))
+
+
 class Unreachable(CriticdError, TimeoutError):
     """There is no connection: no daemon listens at the endpoint, or the network is down.
 

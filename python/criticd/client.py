@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ from criticd._protocol import (
     answer,
     once,
     pack,
+    refuse_keywords,
     unpack,
 )
 from criticd._status import Status, status_of
@@ -527,7 +528,9 @@ class Client:
         timeout_s: float = 5.0,
         keys: Keys | None = None,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
+        **unknown: NoReturn,
     ) -> None:
+        refuse_keywords(unknown, {"timeout": "seconds are timeout_s"})
         self.timeout_s = timeout_s
         self._address = Address.of("control", endpoint, data_dir, keys)
         self._context = context or zmq.Context.instance()

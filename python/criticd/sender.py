@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy.typing as npt
 import zmq
 
 from criticd._delivery import Appending, Counters, Ledger, Run, Stream
 from criticd._fork import watch
-from criticd._protocol import Address, CriticdError, Endpoints, Invalid
+from criticd._protocol import Address, CriticdError, Endpoints, Invalid, refuse_keywords
 from criticd._push import Pushing
 from criticd._refusals import Refusal, Sent, Watch, refusal
 from criticd._rows import Rows
@@ -226,6 +226,7 @@ class Sender:
         next_action_probs: npt.ArrayLike | None = None,
         policy: str | None = None,
         stream: str | None = None,
+        **unknown: NoReturn,
     ) -> bool:
         """Send one transition; whether it was taken, which without `reliable` is not so if the queue is full.
 
@@ -246,6 +247,7 @@ class Sender:
         Raises `Invalid` for rows that the daemon would refuse, `Full` if a reliable sender has no room in time, and
         `Refused` if the daemon has turned this stream down.
         """
+        refuse_keywords(unknown, {"done": "say terminated if nothing of value can follow, truncated if it was cut off"})
         said = (behavior_prob, target_prob, next_action, next_action_probs)
         rows = Rows.single(state, reward, next_state, terminated, truncated, action, discount, time, *said)
         return self._take(self.stream if stream is None else stream, self._named(rows, policy))

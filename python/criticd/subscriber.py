@@ -15,7 +15,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from criticd._fork import stays, watch
-from criticd._protocol import Address, CriticdError, Malformed, Message, unpack
+from criticd._protocol import Address, CriticdError, Malformed, Message, Unreachable, unpack
 from criticd.client import Client, connect_anew, monitor_of
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot
@@ -266,7 +266,7 @@ class Subscriber:
         model = critic.wait(60.0, generation=1)
         ```
 
-        Raises `TimeoutError`.
+        Raises `TimeoutError`, where there was no connection `Unreachable`.
         """
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
@@ -278,6 +278,8 @@ class Subscriber:
                 self._check()
                 left = deadline - time.monotonic()
                 if left <= 0:
+                    if self.received.connections == 0:
+                        raise Unreachable(str(self._address), timeout_s or 0.0)
                     what = "no model yet" if latest is None else f"generation {latest.generation}, row {latest.offset}"
                     raise TimeoutError(
                         f"after {timeout_s:g} s there is {what}: is the daemon at {self._address} sent any rows? It "

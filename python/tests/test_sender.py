@@ -514,7 +514,13 @@ def test_arguments_that_make_no_sense() -> None:
             Sender(NOWHERE, **options)
     with pytest.raises(ValueError, match="tcp://"):
         Sender("localhost")
+    with pytest.raises(TypeError, match="timeout_s"):
+        Client(NOWHERE, timeout=1)  # type: ignore[arg-type]
     sender = Sender(NOWHERE)
+    with pytest.raises(TypeError, match="'done': say terminated"):
+        sender.send([1.0], 0.0, [1.0], done=True)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="argument 'rewards'$"):
+        sender.send([1.0], 0.0, [1.0], rewards=1.0)  # type: ignore[arg-type]
     sender.close()
     sender.close()
     with pytest.raises(CriticdError, match="closed"):

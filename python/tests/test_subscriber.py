@@ -39,6 +39,7 @@ def assert_as_answered(snapshot: Snapshot, client: Client, offset: int, whole: b
 def test_models_are_followed(start: Start) -> None:
     daemon = start(*CALM, "snapshot_interval_ms=1500")
     with daemon.client() as client, daemon.subscriber() as subscriber:
+        when(lambda: subscriber.received.connections, "a connection")
         with pytest.raises(TimeoutError, match="no model yet"):
             subscriber.wait(0.1)
         assert subscriber.latest is None

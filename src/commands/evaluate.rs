@@ -142,8 +142,8 @@ impl Evaluate {
         };
         drop(progress);
         if findings.fitted.is_none() && findings.judgement.is_none() && !modelled {
-            let message = "the table has not both behavior_prob and target_prob, and --actions says not what a Q is to be \
-                           fitted for: there is nothing to judge by";
+            let message = "there is nothing to judge by: the table lacks behavior_prob or target_prob, and without --actions no Q can \
+                           be fitted";
             return Err(in_file(&self.table.table, message));
         }
         self.print(&document)

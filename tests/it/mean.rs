@@ -114,7 +114,7 @@ fn a_journal_knows_the_mean_without_its_file() {
         Ways::STILL,
     );
     let why = refused.err().expect("refused").to_string();
-    assert!(why.contains("`critic[0].mean`") && why.contains("put the file there"), "{why}");
+    assert!(why.contains("`critic.mean`") && why.contains("put the file there"), "{why}");
     // Another content is another setting: the critic begins again.
     let mut other = wire::decode_snapshot(&model).unwrap();
     other.level = vec![5.0];

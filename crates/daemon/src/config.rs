@@ -578,9 +578,9 @@ fn print_settings<'a, T: 'a>(out: &mut String, settings: impl Iterator<Item = &'
     }
 }
 
-/// How errors name the critic that stands at `index` in the file.
-fn critic_prefix(index: usize) -> String {
-    format!("critic[{index}].")
+/// How errors name the critic that stands at `index` in the file, of `count`.
+fn critic_prefix(index: usize, count: usize) -> String {
+    if count == 1 { "critic.".into() } else { format!("critic[{index}].") }
 }
 
 /// The present name of a setting.
@@ -680,13 +680,11 @@ fn assign(key: &str, text: &str, parts: &mut ConfigParts, lines: &mut Lines) -> 
     let path: Vec<&str> = key.split('.').collect();
     match path[..] {
         ["limits", field] => assign_one(key, field, text, &LIMITS, &mut parts.limits, lines),
-        ["critic", field] => (0..parts.critics.len()).try_for_each(|i| {
-            assign_one(&format!("{}{field}", critic_prefix(i)), field, text, &CRITIC, &mut parts.critics[i], lines)
-        }),
+        ["critic", field] => (0..parts.critics.len()).try_for_each(|i| assign_critic(i, field, text, parts, lines)),
         ["critic", name, field] => {
             let i = parts.critics.iter().position(|critic| critic.name == name);
             let i = i.ok_or_else(|| ConfigError::invalid(key, None, format!("names no critic: {name}")))?;
-            assign_one(&format!("{}{field}", critic_prefix(i)), field, text, &CRITIC, &mut parts.critics[i], lines)
+            assign_critic(i, field, text, parts, lines)
         }
         ["advisor", name, field] => {
             let i = parts.advisors.iter().position(|advisor| advisor.name == name);
@@ -696,6 +694,17 @@ fn assign(key: &str, text: &str, parts: &mut ConfigParts, lines: &mut Lines) -> 
         }
         _ => assign_one(key, key, text, &GENERAL, parts, lines),
     }
+}
+
+fn assign_critic(
+    index: usize,
+    field: &str,
+    text: &str,
+    parts: &mut ConfigParts,
+    lines: &mut Lines,
+) -> Result<(), ConfigError> {
+    let name = format!("{}{field}", critic_prefix(index, parts.critics.len()));
+    assign_one(&name, field, text, &CRITIC, &mut parts.critics[index], lines)
 }
 
 fn assign_one<T>(
@@ -731,7 +740,7 @@ fn check_each(parts: &ConfigParts, lines: &Lines) -> Vec<ConfigError> {
     let mut faults = check_table(&GENERAL, "", parts, lines);
     faults.extend(check_table(&LIMITS, "limits.", &parts.limits, lines));
     for (i, critic) in parts.critics.iter().enumerate() {
-        faults.extend(check_table(&CRITIC, &critic_prefix(i), critic, lines));
+        faults.extend(check_table(&CRITIC, &critic_prefix(i, parts.critics.len()), critic, lines));
     }
     faults
 }
@@ -761,7 +770,7 @@ fn check_critics(parts: &ConfigParts, lines: &Lines, faults: &mut Vec<ConfigErro
     // The first of those that say how many state variables there are: the others agree with it.
     let counted = parts.critics.iter().find(|critic| !critic.state_kinds.is_empty());
     for (i, critic) in parts.critics.iter().enumerate() {
-        let prefix = critic_prefix(i);
+        let prefix = critic_prefix(i, parts.critics.len());
         let mut fault = |key: &str, message: &str| {
             let key = format!("{prefix}{key}");
             faults.push(ConfigError::invalid(&key, lines.of(&key), message));
@@ -974,8 +983,8 @@ mod tests {
         for (line, begin) in lines[1..].iter().zip([
             "line 1: `state_dim`",
             "line 2: there is no",
-            "line 4: `critic[0].discount`",
-            "line 5: `critic[0].kernel`",
+            "line 4: `critic.discount`",
+            "line 5: `critic.kernel`",
         ]) {
             assert!(line.starts_with(&format!("  {begin}")), "{said}");
         }
@@ -1019,34 +1028,34 @@ mod tests {
             ("critic = []", "line 1: `critic` must list at least one critic"),
             ("[critic]\nname = \"a\"", "line 1: `critic` must be a list of tables"),
             ("[[critic]]\n[[critic]]\nname = \"default\"", "line 3: `critic[1].name` must differ"),
-            ("[[critic]]\nname = \"a b\"", "line 2: `critic[0].name` must be 1 to 64 of"),
-            ("[[critic]]\ndiscount = 1.5", "line 2: `critic[0].discount` must be from 0 to 1, is 1.5"),
-            ("[[critic]]\ndiscount = nan", "line 2: `critic[0].discount` must be from 0 to 1, is NaN"),
-            ("[[critic]]\ntolerance = 1", "line 2: `critic[0].tolerance` must be between 0 and 1"),
-            ("[[critic]]\nrewards = [0, 0]", "line 2: `critic[0].rewards` must be distinct"),
-            ("[[critic]]\nrewards = []", "line 2: `critic[0].rewards` must be distinct"),
-            ("[[critic]]\nkernel = \"rbf\"", "line 2: `critic[0].kernel` must be one of ard, isotropic"),
+            ("[[critic]]\nname = \"a b\"", "line 2: `critic.name` must be 1 to 64 of"),
+            ("[[critic]]\ndiscount = 1.5", "line 2: `critic.discount` must be from 0 to 1, is 1.5"),
+            ("[[critic]]\ndiscount = nan", "line 2: `critic.discount` must be from 0 to 1, is NaN"),
+            ("[[critic]]\ntolerance = 1", "line 2: `critic.tolerance` must be between 0 and 1"),
+            ("[[critic]]\nrewards = [0, 0]", "line 2: `critic.rewards` must be distinct"),
+            ("[[critic]]\nrewards = []", "line 2: `critic.rewards` must be distinct"),
+            ("[[critic]]\nkernel = \"rbf\"", "line 2: `critic.kernel` must be one of ard, isotropic"),
             (
                 "[[critic]]\nkernel_profile = \"rbf\"",
-                "line 2: `critic[0].kernel_profile` must be one of gaussian, matern52",
+                "line 2: `critic.kernel_profile` must be one of gaussian, matern52",
             ),
             (
                 "[[critic]]\nstate_kinds = [\"angle\"]",
-                "line 2: `critic[0].state_kinds` cannot be read: a kind of state variable is \"real\", \"periodic:P\"",
+                "line 2: `critic.state_kinds` cannot be read: a kind of state variable is \"real\", \"periodic:P\"",
             ),
             (
                 "state_dim = 3\n[[critic]]\nstate_kinds = [\"real\", \"category\"]",
-                "line 3: `critic[0].state_kinds` must be as many as state_dim: state_kinds is for 2 state variables",
+                "line 3: `critic.state_kinds` must be as many as state_dim: state_kinds is for 2 state variables",
             ),
             (
                 "[[critic]]\nname = \"a\"\nstate_kinds = [\"category\"]\n[[critic]]\nname = \"b\"\nstate_kinds = [\"real\", \
                  \"real\"]",
                 "line 6: `critic[1].state_kinds` must be as many as critic a has",
             ),
-            ("[[critic]]\nsearch_starts = -1", "line 2: `critic[0].search_starts` cannot be read"),
+            ("[[critic]]\nsearch_starts = -1", "line 2: `critic.search_starts` cannot be read"),
             (
                 "window_rows = 9000\n[[critic]]\nbackfill_rows = 1000000",
-                "line 3: `critic[0].backfill_rows` must not exceed 9000, the rows of the window",
+                "line 3: `critic.backfill_rows` must not exceed 9000, the rows of the window",
             ),
             ("a = \n", "line 1: "),
             ("log = \"info\"\nlog = \"warn\"", "line 2: duplicate key"),
@@ -1200,7 +1209,7 @@ mod tests {
         let config = Config::from_toml("[[critic]]\nsearch_starts = 9\ntune_noise = false").unwrap();
         assert_eq!((config.critics[0].search_starts, config.critics[0].estimate_scale), (9, false));
         let error = Config::from_toml("[[critic]]\nstarts = 0").unwrap_err().to_string();
-        assert!(error.starts_with("line 2: `critic[0].search_starts` must be"), "{error}");
+        assert!(error.starts_with("line 2: `critic.search_starts` must be"), "{error}");
         assert!(!config.print().contains("tune_noise"));
     }
 

@@ -33,7 +33,7 @@ fn configuration(py: Python<'_>, text: &str) -> PyResult<Config> {
         given.into_iter().partition(|(key, _)| GENERAL.contains(&key.as_str()));
     general.insert("critic".into(), toml::Value::Array(vec![critic.into()]));
     Config::from_toml(&general.to_string()).map_err(|error| {
-        let plain = |text: &str| text.replace("critic[0].", "");
+        let plain = |text: &str| text.replace("critic.", "");
         match error {
             ConfigError::Invalid { key, message, .. } => invalid(&plain(&key), plain(&message)),
             ConfigError::UnknownKey { key, suggestion, .. } => {

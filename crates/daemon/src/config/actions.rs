@@ -278,7 +278,7 @@ mod tests {
             ("dictionary_by = \"omp\"", "dictionary_by", "one of auto, icd, returns, omp-td, omp-brm"),
         ] {
             let error = error(text);
-            assert!(error.contains(&format!("`critic[0].{key}`")) && error.contains(words), "{text}: {error}");
+            assert!(error.contains(&format!("`critic.{key}`")) && error.contains(words), "{text}: {error}");
         }
     }
 }

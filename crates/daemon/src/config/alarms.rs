@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn what_cannot_be_an_alarm_is_refused_with_the_field() {
         for (alarm, words) in [
-            ("alarm = 3.0", "`critic[0].alarm` must be a table"),
+            ("alarm = 3.0", "`critic.alarm` must be a table"),
             ("alarm = { false_alarms = 0.1 }", "below"),
             ("alarm = { below = 1.0, above = 2.0 }", "above"),
             ("alarm = { below = inf }", "entry 0: below must be a finite number"),

@@ -52,7 +52,7 @@ pub(super) fn read_document(text: &str, parts: &mut ConfigParts) -> Result<Lines
         parts.critics = read_list(value, "critic", critic_prefix, &CRITIC, &line_of, &mut lines)?;
     }
     if let Some(value) = advisors {
-        parts.advisors = read_list(value, "advisor", advisors::prefix, &ADVISOR, &line_of, &mut lines)?;
+        parts.advisors = read_list(value, "advisor", |i, _| advisors::prefix(i), &ADVISOR, &line_of, &mut lines)?;
     }
     Ok(lines)
 }
@@ -61,7 +61,7 @@ pub(super) fn read_document(text: &str, parts: &mut ConfigParts) -> Result<Lines
 fn read_list<T: Default>(
     value: Spanned<DeValue<'_>>,
     key: &str,
-    prefix: fn(usize) -> String,
+    prefix: fn(usize, usize) -> String,
     settings: &[Setting<T>],
     line_of: &impl Fn(usize) -> usize,
     lines: &mut Lines,
@@ -71,14 +71,14 @@ fn read_list<T: Default>(
         return Err(ConfigError::invalid(key, Some(line), format!("must be a list of tables, each under [[{key}]]")));
     };
     lines.known.push((key.into(), line));
-    let mut list = Vec::new();
+    let (mut list, count) = (Vec::new(), tables.len());
     for value in tables {
         let line = line_of(value.span().start);
         let DeValue::Table(table) = value.into_inner() else {
             return Err(ConfigError::invalid(key, Some(line), format!("must hold tables, each under [[{key}]]")));
         };
         let mut one = T::default();
-        read_table(table, &prefix(list.len()), settings, &mut one, line_of, lines);
+        read_table(table, &prefix(list.len(), count), settings, &mut one, line_of, lines);
         list.push(one);
     }
     Ok(list)

@@ -85,6 +85,7 @@ impl Config {
     /// # Errors
     /// A file is not there, and no critic of that name knows what it said.
     pub fn with_means_of(mut self, known: &[Settings]) -> Result<Self, ConfigError> {
+        let count = self.parts.critics.len();
         for (i, critic) in self.parts.critics.iter_mut().enumerate() {
             let Some(file) = critic.mean.as_ref().and_then(Mean::missing) else { continue };
             let same =
@@ -97,7 +98,7 @@ impl Config {
                     "names {file:?}, which cannot be read{why}, and no journal knows what it said: put the file there, or write \
                      its absolute path"
                 );
-                return Err(ConfigError::invalid(format!("{}mean", critic_prefix(i)), None, message));
+                return Err(ConfigError::invalid(format!("{}mean", critic_prefix(i, count)), None, message));
             };
             critic.mean = Some(found);
         }
@@ -199,7 +200,7 @@ mod tests {
             ),
         ] {
             let error = critic(text).unwrap_err().to_string();
-            assert!(error.contains("`critic[0].mean`") && error.contains(words), "{text}: {error}");
+            assert!(error.contains("`critic.mean`") && error.contains(words), "{text}: {error}");
         }
     }
 
