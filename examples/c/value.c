@@ -2,7 +2,7 @@
  *
  *     cc -O2 value.c -o value -lm
  *     ./value walk.model 0.5 1.0        one state, its numbers in the order of the model's variables
- *     mean 1.234567 std 0.123456
+ *     mean 1.234567 std 0.123456 known 0.98
  *
  * The file is what `criticd fit` or `criticd snapshot` writes: one MessagePack map, arrays as maps with `shape` and `data`
  * (proto/README.md, "Snapshot"). A program on a device reads it once, and calls value() as often as it likes.
@@ -300,7 +300,7 @@ int main(int count, char **words) {
     unsigned char *bytes;
     struct reader reader = {NULL, NULL, 0}, whole;
     struct model m, *each;
-    double *state, *k, mean, deviation;
+    double *state, *k, mean, deviation, known;
     size_t most = 1;
     long size;
     int d;
@@ -331,6 +331,8 @@ int main(int count, char **words) {
     if (state == NULL || k == NULL) return 1;
     for (d = 0; d + 2 < count; d++) state[d] = atof(words[d + 2]);
     value(&m, state, k, state + m.shift.count, &mean, &deviation);
-    printf("mean %.9g std %.9g\n", mean, deviation);
+    /* How much of the signal's variance rows have removed; NaN where the model has no deviation. */
+    known = 1 - deviation * deviation / m.signal;
+    printf("mean %.9g std %.9g known %.9g\n", mean, deviation, known < 0 ? 0 : known);
     return 0;
 }

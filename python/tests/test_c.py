@@ -30,12 +30,13 @@ def test_c_says_the_same(tmp_path: Path, program: Path, profile: str, kind: str,
     snapshot = of(profile, kind, kinds, rewards=2)
     snapshot.save(tmp_path / "model.msgpack")
     states = states_for(snapshot, 5)
-    expected = snapshot(states, std=True)
-    for state, mean, deviation in zip(states, expected[0][:, 0], expected[1], strict=True):
+    expected = snapshot(states, std=True, known=True)
+    assert expected.std is not None and expected.known is not None
+    for state, *wanted in zip(states, expected.mean[:, 0], expected.std, expected.known, strict=True):
         numbers = [repr(float(number)) for number in state]
         command = [str(program), str(tmp_path / "model.msgpack"), *numbers]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-        np.testing.assert_allclose([float(said[1]), float(said[3])], [mean, deviation], rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose([float(number) for number in said[1::2]], wanted, rtol=1e-7, atol=1e-7)
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path, program: Path) -> None:

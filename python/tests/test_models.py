@@ -151,11 +151,12 @@ def test_onnx_says_the_same(tmp_path: Path, profile: str, kind: str, kinds: str,
     states = states_for(snapshot, 500)
     # Far from everything that was seen, too.
     states[:20] *= 1e3
-    expected = snapshot(states, std=True, returns=True)
+    expected = snapshot(states, std=True, returns=True, known=True)
     outputs = [output.name for output in session.get_outputs()]
-    assert outputs == ["mean", "std", "return_std"]
+    assert outputs == ["mean", "std", "known", "return_std"]
     found = dict(zip(outputs, session.run(None, {"states": states}), strict=True))
-    for name, wanted in (("mean", expected.mean), ("std", expected.std), ("return_std", expected.return_std)):
+    for name in outputs:
+        wanted = getattr(expected, name)
         assert wanted is not None and found[name].dtype == np.float64 and found[name].shape == wanted.shape
         np.testing.assert_allclose(found[name], wanted, rtol=1e-6, atol=1e-6)
     one = session.run(["mean"], {"states": states[:1]})[0]
@@ -177,8 +178,8 @@ def test_onnx_knows_what_it_is(tmp_path: Path) -> None:
     nothing = replace(model(), dictionary=np.zeros((0, 3)), weights=np.zeros((0, 1)), covariance=np.zeros((0, 0)))
     replace(nothing, returns=None).to_onnx(tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    mean, deviation = session.run(None, {"states": np.ones((2, 3))})
-    assert mean.tolist() == [0.0, 0.0] and np.allclose(deviation**2, 2.5)
+    mean, deviation, known = session.run(None, {"states": np.ones((2, 3))})
+    assert mean.tolist() == [0.0, 0.0] and np.allclose(deviation**2, 2.5) and known.tolist() == [0.0, 0.0]
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 

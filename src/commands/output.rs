@@ -1,7 +1,6 @@
 //! What commands print: aligned text for people, one JSON document for programs, progress on standard error.
 
 use super::Failure;
-use crate::telemetry::used_by_all_threads;
 use crate::whole_file::OutputFile;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
@@ -171,8 +170,8 @@ pub(super) fn in_file(path: &Path, fault: impl std::fmt::Display) -> Failure {
 pub(super) enum Lasts {
     /// Who knows.
     Unknown,
-    /// At most about this processor time of all threads together.
-    AtMost(Duration),
+    /// Until this count, of the work that --budget allows, is full, at most.
+    Counts(&'static AtomicU64, u64),
     /// About so long.
     About(Duration),
 }
@@ -182,31 +181,29 @@ pub(super) enum Lasts {
 struct OutputStage {
     what: String,
     began: Instant,
-    used: Duration,
     lasts: Lasts,
 }
 
 impl OutputStage {
     fn new(what: String, lasts: Lasts) -> Self {
-        Self { what, began: Instant::now(), used: used_by_all_threads(), lasts }
+        Self { what, began: Instant::now(), lasts }
     }
 
-    /// It, with its share and the time that is left as far as these are known, after `took`, of which all threads together `used`.
-    fn text(&self, took: Duration, used: Duration) -> String {
-        let what = &self.what;
-        let share = |part: Duration, of: Duration| (100.0 * part.as_secs_f64() / of.as_secs_f64()).floor();
-        let left = |part: Duration, of: Duration| (of - part).as_secs_f64().ceil();
-        match self.lasts {
-            Lasts::AtMost(most) if used < most => {
-                let (share, left) = (share(used, most), left(used, most));
-                format!("{what}: about {share} % of --budget, at most about {left} s of processor time left")
-            }
-            Lasts::AtMost(_) => format!("{what}: nearly done"),
-            Lasts::About(of) if took < of => {
-                format!("{what}: {} %, about {} s left", share(took, of), left(took, of))
-            }
-            Lasts::About(_) => format!("{what}: nearly done"),
-            Lasts::Unknown => what.clone(),
+    /// It, with its share and the time that is left at this pace as far as these are known, after `took`.
+    fn text(&self, took: Duration) -> String {
+        let (what, took) = (&self.what, took.as_secs_f64());
+        let (share, of, most) = match self.lasts {
+            Lasts::Unknown => return what.clone(),
+            Lasts::Counts(done, of) => (done.load(Ordering::Relaxed) as f64 / of as f64, " of --budget", "at most "),
+            Lasts::About(of) => (took / of.as_secs_f64(), "", ""),
+        };
+        if share < 0.01 {
+            what.clone()
+        } else if share < 1.0 {
+            let left = (took / share - took).round().max(1.0);
+            format!("{what}: {:.0} %{of}, {most}about {left} s left", (100.0 * share).floor())
+        } else {
+            format!("{what}: nearly done")
         }
     }
 }
@@ -231,7 +228,7 @@ impl Spinner {
         let (shown, known) = (Arc::clone(&stage), Arc::clone(&share));
         let text = move || {
             let stage = shown.lock();
-            let text = stage.text(stage.began.elapsed(), used_by_all_threads().saturating_sub(stage.used));
+            let text = stage.text(stage.began.elapsed());
             match known.load(Ordering::Relaxed) {
                 share @ ..=100 => format!("{text} {share} %"),
                 _ => text,
@@ -348,14 +345,18 @@ mod tests {
 
     #[test]
     fn a_stage_says_its_share_and_what_is_left_of_it() {
+        static SPENT: AtomicU64 = AtomicU64::new(0);
         let s = Duration::from_secs;
-        let text = |lasts, took, used| OutputStage::new("1 of 4, searching".into(), lasts).text(s(took), s(used));
-        let (search, left) = (Lasts::AtMost(s(60)), "at most about 45 s of processor time left");
-        assert_eq!(text(search, 40, 15), format!("1 of 4, searching: about 25 % of --budget, {left}"));
-        assert_eq!(text(search, 40, 60), "1 of 4, searching: nearly done");
-        assert_eq!(text(Lasts::About(s(30)), 12, 99), "1 of 4, searching: 40 %, about 18 s left");
-        assert_eq!(text(Lasts::About(s(30)), 31, 0), "1 of 4, searching: nearly done");
-        assert_eq!(text(Lasts::Unknown, 31, 0), "1 of 4, searching");
+        let text = |lasts, took| OutputStage::new("1 of 4, searching".into(), lasts).text(s(took));
+        let search = Lasts::Counts(&SPENT, 1000);
+        assert_eq!(text(search, 1), "1 of 4, searching");
+        SPENT.store(250, Ordering::Relaxed);
+        assert_eq!(text(search, 15), "1 of 4, searching: 25 % of --budget, at most about 45 s left");
+        SPENT.store(1200, Ordering::Relaxed);
+        assert_eq!(text(search, 60), "1 of 4, searching: nearly done");
+        assert_eq!(text(Lasts::About(s(30)), 12), "1 of 4, searching: 40 %, about 18 s left");
+        assert_eq!(text(Lasts::About(s(30)), 31), "1 of 4, searching: nearly done");
+        assert_eq!(text(Lasts::Unknown, 31), "1 of 4, searching");
     }
 
     #[test]

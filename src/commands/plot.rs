@@ -625,10 +625,9 @@ impl ModelView {
         let mut shown: Vec<usize> = (0..self.names.len()).collect();
         shown.sort_by(|&a, &b| self.shares[b].total_cmp(&self.shares[a]));
         shown.truncate(BARS);
-        shown.sort_unstable();
         let text = |d: usize| {
             let scale = if scales[d].is_finite() {
-                format!(", lengthscale {}{}", number(round(scales[d])), plain_unit(unit_of(&self.names[d])))
+                format!(" (lengthscale {}{})", number(round(scales[d])), plain_unit(unit_of(&self.names[d])))
             } else {
                 String::new()
             };

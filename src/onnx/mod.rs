@@ -1,8 +1,9 @@
 //! A value function as an ONNX graph, for runtimes that know nothing of `criticd`.
 //!
 //! The input is `states` (n, D), 64-bit floats in the units of the rows; the graph normalises them. The outputs are `mean`,
-//! and `std` and `return_std` where the snapshot has them: value, its standard deviation, and the standard deviation of a
-//! single return. Each is (n,), or (n, H) with several rewards, but `std` is always (n,). The answers of heads are the outputs
+//! and `std`, `known` and `return_std` where the snapshot has them: value, its standard deviation, the share of the signal's variance
+//! that rows have removed, and the standard deviation of a single return. Each is (n,), or (n, H) with several rewards, but `std` and
+//! `known` are always (n,). The answers of heads are the outputs
 //! `heads`, `heads_std` and
 //! `heads_return_std`, a column for each, in the order of their names in the metadata. The Python client's `Snapshot.to_onnx` has this file written.
 
@@ -98,6 +99,12 @@ fn values(graph: &mut Graph, snapshot: &Snapshot, k: &str) {
     let deviation = graph.node("Sqrt", &[&variance]);
     let deviation = graph.node("Squeeze", &[&deviation, &last]);
     graph.output("std", &deviation, None);
+    let (signal, one) = (graph.number(kernel.signal_variance), graph.number(1.0));
+    let share = graph.node("Div", &[&variance, &signal]);
+    let known = graph.node("Sub", &[&one, &share]);
+    let known = graph.node("Max", &[&known, &zero]);
+    let known = graph.node("Squeeze", &[&known, &last]);
+    graph.output("known", &known, None);
     let Some(spread) = &snapshot.returns else { return };
     let weights = graph.constant(Array::matrix(&spread.weights));
     let (level, floor) = (graph.constant(Array::row(&spread.level)), graph.constant(Array::row(&spread.floor)));

@@ -279,11 +279,6 @@ pub fn used() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("time that was used is not negative")
 }
 
-/// Processor time of all threads of this process since it began.
-pub fn used_by_all_threads() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("time that was used is not negative")
-}
-
 /// How far a start has got, for those who ask before it is over.
 #[derive(Debug, Default)]
 pub struct StartProgress {

@@ -3,6 +3,7 @@
 use super::super::held_out;
 use super::super::output::{in_file, number};
 use super::choices::{EvidenceChoice, NoiseChoice, SelectionChoice};
+use super::stages::noted;
 use super::{Failure, Fit, Fitted, WHITE_LAMBDA, constants, finish};
 use crate::learner::allowance::Allowance;
 use crate::learner::batch::Given;
@@ -63,7 +64,7 @@ impl Fit {
         let allowance = &Allowance::of_seconds(self.budget);
         let threads = self.threads();
         let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build()).transpose()?;
-        let run = || refit::run_within(&job, &|| true, allowance);
+        let run = || refit::run_within(&job, &|| noted(allowance), allowance);
         let candidate = pool.as_ref().map_or_else(run, |pool| pool.install(run));
         let candidate = candidate.map_err(|e| match e {
             RefitError::NotEnough(what) => {

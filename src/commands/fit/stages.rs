@@ -2,10 +2,21 @@
 
 use super::Fit;
 use crate::commands::output::{Lasts, Spinner};
+use crate::learner::allowance::{Allowance, PRODUCTS_PER_SECOND};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Share of the episodes that is held out unless another is named.
 const HOLD_OUT: f64 = 0.1;
+
+/// What the search that runs has spent of its budget, in products.
+static SPENT: AtomicU64 = AtomicU64::new(0);
+
+/// Let a search go on, and note what it has spent.
+pub(super) fn noted(allowance: &Allowance) -> bool {
+    SPENT.store(allowance.spent(), Ordering::Relaxed);
+    true
+}
 
 impl Fit {
     /// Share of the episodes that is held out.
@@ -40,13 +51,12 @@ impl Stages {
     pub(super) fn start(fit: &Fit) -> Self {
         let (of, selects) = (if fit.share_held_out() > 0.0 { 4 } else { 2 }, fit.selects());
         let progress = Spinner::start("learning");
-        match Duration::try_from_secs_f64(fit.budget) {
-            // Heads search more than once.
-            Ok(budget) if selects && fit.heads.file().is_none() => {
-                progress.stage((1, of), "selecting a model", Lasts::AtMost(budget))
-            }
-            _ => progress.stage((1, of), if selects { "selecting a model" } else { "solving" }, Lasts::Unknown),
+        // Heads search more than once.
+        let lasts = match fit.heads.file() {
+            None if selects => Lasts::Counts(&SPENT, (PRODUCTS_PER_SECOND * fit.budget) as u64),
+            _ => Lasts::Unknown,
         };
+        progress.stage((1, of), if selects { "selecting a model" } else { "solving" }, lasts);
         Self { progress, of, selects, selected_in: Duration::ZERO }
     }
 
