@@ -310,7 +310,7 @@ def test_the_manifests_are_kubernetes_and_fit_the_image(start: Start) -> None:
         kubernetes_validate.validate(document, "1.31", strict=True)
     by_kind: dict[tuple[str, str], Any] = {(found["kind"], found["metadata"]["name"]): found for found in documents}
     for (kind, name), found in by_kind.items():
-        if kind == "Service":
+        if kind in ("Service", "NetworkPolicy"):
             continue
         pod = found["spec"]["template"]
         (container,) = pod["spec"]["containers"]
@@ -326,6 +326,13 @@ def test_the_manifests_are_kubernetes_and_fit_the_image(start: Start) -> None:
             if "subPath" in mount:
                 assert mount["subPath"] in keys[volumes[mount["name"]]["configMap"]["name"]]
         assert {volume["configMap"]["name"] for volume in volumes.values() if "configMap" in volume} <= keys.keys()
+
+    policy = by_kind["NetworkPolicy", "criticd"]["spec"]["podSelector"]["matchLabels"]
+    assert policy == by_kind["StatefulSet", "criticd"]["spec"]["selector"]["matchLabels"]
+    # What is built is what is named.
+    (made,) = kustomization["images"]
+    assert f"{made['name']}:{made['newTag']}" == f"criticd:{VERSION}"
+    assert yaml.safe_load((PACKAGING / "compose.yaml").read_text())["services"]["criticd"]["image"] == f"criticd:{VERSION}"
 
     pod = by_kind["StatefulSet", "criticd"]["spec"]["template"]["spec"]
     image, container = dockerfile(), pod["containers"][0]

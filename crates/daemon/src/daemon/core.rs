@@ -548,7 +548,7 @@ impl Core {
                     self.drift[critic].alarm(learner, self.state.streams(), &alarm, now, &mut self.out);
                 }
                 Event::Warning(warning) => alarms::report(learner, self.state.streams(), warning, now, &mut self.out),
-                event => drift::report(learner, event, now, &mut self.out),
+                event => self.drift[critic].report(learner, event, now, &mut self.out),
             }
         }
         self.to_rebuild.extend(applied.skipped.into_iter().map(|skipped| skipped.critic));

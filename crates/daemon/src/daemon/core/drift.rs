@@ -9,12 +9,17 @@ use crate::wire::status::{DriftAlarm, DriftStatus, MovedVariable, TrackingStatus
 use criticd_learner::transition::name_of_state;
 use serde_json::json;
 
+/// Seconds between two lines of the log that say that a critic's dictionary is full: each new model fills it again.
+const FULL_INTERVAL_S: f64 = 3600.0;
+
 /// Alarms of one critic since the start.
 #[derive(Debug, Default)]
 pub(super) struct DriftDesk {
     alarms: u64,
     /// The last one; none before it.
     last: Option<DriftAlarm>,
+    /// Seconds after the start at which the log last said that its dictionary is full.
+    full_logged_at: Option<f64>,
 }
 
 impl DriftDesk {
@@ -76,30 +81,33 @@ impl DriftDesk {
             }),
         }
     }
-}
 
-/// What a learner noticed, in the log and as an event.
-pub(super) fn report(learner: &Learner, happened: Event, now: Now, out: &mut Vec<Output>) {
-    let name = &learner.settings().name;
-    match happened {
-        Event::FirstModel => log::info!("event=first_model critic={name} offset={}", learner.learned()),
-        Event::DictionaryFull => {
-            let size = learner.model().map_or(0, |model| model.dictionary().len());
-            let generation = learner.generation();
-            log::info!(
-                "event=dictionary_full critic={name} size={size} generation={generation} hint=\"the next refit chooses again; raise dictionary_max to keep more\""
-            );
-            let details = json!({"critic": name, "size": size, "generation": generation});
-            out.push(event("dictionary_full", now, &map(details)));
+    /// What a learner noticed, in the log and as an event.
+    pub(super) fn report(&mut self, learner: &Learner, happened: Event, now: Now, out: &mut Vec<Output>) {
+        let name = &learner.settings().name;
+        match happened {
+            Event::FirstModel => log::info!("event=first_model critic={name} offset={}", learner.learned()),
+            Event::DictionaryFull => {
+                let size = learner.model().map_or(0, |model| model.dictionary().len());
+                let generation = learner.generation();
+                if self.full_logged_at.is_none_or(|at| now.uptime - at >= FULL_INTERVAL_S) {
+                    self.full_logged_at = Some(now.uptime);
+                    log::info!(
+                        "event=dictionary_full critic={name} size={size} generation={generation} hint=\"the next refit chooses again; raise dictionary_max to keep more\""
+                    );
+                }
+                let details = json!({"critic": name, "size": size, "generation": generation});
+                out.push(event("dictionary_full", now, &map(details)));
+            }
+            Event::NewPolicy { offset, policy } => {
+                let generation = learner.generation();
+                let told = policy.as_deref().unwrap_or("");
+                log::info!("event=new_policy critic={name} offset={offset} policy={told:?} generation={generation}");
+                let details = json!({"critic": name, "offset": offset, "policy": policy, "generation": generation});
+                out.push(event("new_policy", now, &map(details)));
+            }
+            change => report_change(learner, &change, now, out),
         }
-        Event::NewPolicy { offset, policy } => {
-            let generation = learner.generation();
-            let told = policy.as_deref().unwrap_or("");
-            log::info!("event=new_policy critic={name} offset={offset} policy={told:?} generation={generation}");
-            let details = json!({"critic": name, "offset": offset, "policy": policy, "generation": generation});
-            out.push(event("new_policy", now, &map(details)));
-        }
-        change => report_change(learner, &change, now, out),
     }
 }
 
