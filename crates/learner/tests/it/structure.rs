@@ -1,7 +1,9 @@
 //! Model selection finds the structure that the values have.
 
 use criticd_learner::math::kernel::Metric;
+use criticd_learner::math::sensitivity::total_indices;
 use criticd_learner::refit::Verdict;
+use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, BatchParts};
 use criticd_learner::window::Window;
 use criticd_learner::{KernelKind, Learner, Settings, refit};
@@ -89,4 +91,71 @@ fn where_directions_alike_matter_the_simplest_structure_stands() {
     let found = select(KernelKind::Auto, &window, Settings { evidence_rows: 300, ..Settings::paper() });
     let names: Vec<_> = found.report.structures.iter().map(|s| (&s.name, s.log_evidence)).collect();
     assert_eq!(found.model.hyperparameters().kernel.metric.kind(), "isotropic", "{names:?}");
+}
+
+#[test]
+fn rows_make_values_known_where_they_are_and_nowhere_far_away() {
+    let window = values(2, 600, 7, |x| (3.0 * x[0]).sin() + x[1] * x[1]);
+    for kernel in [KernelKind::Isotropic, KernelKind::Ard] {
+        let found = select(kernel, &window, Settings { discount: 0.5, ..Settings::default() });
+        let snapshot = found.model.snapshot(true).unwrap();
+        let known = |states: &[f64]| snapshot.evaluate(states, Ask::ALL).unwrap().known.expect("a variance");
+        let mut near = known(&window.flatten().states);
+        near.sort_unstable_by(f64::total_cmp);
+        assert!(near[300] > 0.9, "{kernel:?}: {}", near[300]);
+        let far = known(&[50.0, 0.0, 0.0, -50.0, 1e3, 1e3, -1e6, 1e6]);
+        assert!(far.iter().all(|known| *known < 0.05), "{kernel:?}: {far:?}");
+    }
+}
+
+/// Share of the variance of the value that hangs on the coordinate without a meaning, after the rows that four copies send to `criticd
+/// demo` in half a minute, and with its settings.
+fn share_of_nothing(seed: u64) -> f64 {
+    const COPIES: u64 = 4;
+    const ROWS: usize = 12_000;
+    let settings = Settings {
+        discount: 1.0,
+        dictionary_max: 250,
+        refit_first_rows: 1000,
+        refit_growth: 1.5,
+        evidence_rows: 600,
+        refit_budget_s: 0.7,
+        ..Settings::default()
+    };
+    let (mut learner, mut window) = (Learner::new(settings, None), Window::new(2, 1, ROWS));
+    let mut worlds: Vec<Gridworld> = (0..COPIES).map(|copy| Gridworld::new(COPIES * seed + copy)).collect();
+    let mut starts = [true; COPIES as usize];
+    while window.end() < ROWS as u64 {
+        for (stream, (world, starts)) in worlds.iter_mut().zip(&mut starts).enumerate() {
+            let steps: Vec<Step> = (0..25).map(|_| world.step()).collect();
+            for batch in sim::batches("grid", "", &steps) {
+                for i in 0..batch.len() {
+                    window.push(stream as u32, *starts, &batch, i);
+                    *starts = batch.terminated(i);
+                }
+            }
+        }
+        learner.step(&window);
+        if let Some(trigger) = learner.refit_due() {
+            let candidate = refit::run(&learner.refit_job(&window, trigger).unwrap(), &|| true).unwrap();
+            assert!(!matches!(learner.try_adopt(candidate, &window), criticd_learner::Verdict::Behind(_)));
+        }
+    }
+    assert!(learner.generation() > 2, "seed {seed}: {} models", learner.generation());
+    let snapshot = learner.snapshot(false).unwrap();
+    let cells: Vec<f64> = (1..=11).flat_map(|x| (1..=11).flat_map(move |y| [f64::from(x), f64::from(y)])).collect();
+    let mut value = |states: &[f64]| snapshot.evaluate(states, Ask::MEAN).unwrap().mean.column(0).iter().copied().collect();
+    total_indices(&cells, 2, (2000, 0.0), &mut value)[1]
+}
+
+#[test]
+fn the_demos_gridworld_ends_without_the_coordinate_that_does_not_matter() {
+    let share = share_of_nothing(0);
+    assert!(share < 0.01, "{share}");
+}
+
+#[test]
+fn so_do_twenty_gridworlds() {
+    let shares: Vec<f64> = (0..20).map(share_of_nothing).collect();
+    assert!(shares.iter().all(|share| *share < 0.01), "{shares:?}");
 }
