@@ -18,6 +18,7 @@ mod setting;
 mod tables;
 
 pub use error::ConfigError;
+use error::critic_prefix;
 pub(crate) use head_setting::HEADS_MAX;
 pub(crate) use mean::in_words as mean_in_words;
 pub use mean::mean_of_option;
@@ -576,11 +577,6 @@ fn print_settings<'a, T: 'a>(out: &mut String, settings: impl Iterator<Item = &'
         };
         out.push_str(&format!("{line}\n{value}\n\n"));
     }
-}
-
-/// How errors name the critic that stands at `index` in the file, of `count`.
-fn critic_prefix(index: usize, count: usize) -> String {
-    if count == 1 { "critic.".into() } else { format!("critic[{index}].") }
 }
 
 /// The present name of a setting.

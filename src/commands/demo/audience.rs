@@ -254,10 +254,5 @@ fn adoption(event: &LastRefit, before: &AudienceView, kernel: &Kernel, rms: f64)
         })
         .collect();
     let error = before.accuracy.map(|a| format!("{} → ", two_digits(a.rms))).unwrap_or_default();
-    format!(
-        "model {}: {why}lengthscales {}, RMS error {error}{}",
-        event.generation,
-        scales.join(", "),
-        two_digits(rms)
-    )
+    format!("model {}: {why}lengthscales {}, RMS error {error}{}", event.generation, scales.join(", "), two_digits(rms))
 }

@@ -1,8 +1,9 @@
 //! Reading a TOML document into settings.
 
 use super::advisors::{self, ADVISOR};
+use super::error::critic_prefix;
 use super::tables::{CRITIC, GENERAL, LIMITS, Setting};
-use super::{ConfigError, ConfigParts, actions, critic_prefix, suggestion, today};
+use super::{ConfigError, ConfigParts, actions, suggestion, today};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

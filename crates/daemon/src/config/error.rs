@@ -3,6 +3,11 @@
 use std::fmt::{self, Display};
 use std::path::PathBuf;
 
+/// How errors name the critic that stands at `index` in the file, of `count`.
+pub(super) fn critic_prefix(index: usize, count: usize) -> String {
+    if count == 1 { "critic.".into() } else { format!("critic[{index}].") }
+}
+
 /// Why there is no [`Config`](super::Config). Lines count from 1; there is none for what came from the command line.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -1,7 +1,8 @@
 //! The setting `mean` of a critic: what its values are of states without rows nearby.
 
+use super::error::critic_prefix;
 use super::setting::{Setting, When, expect, read, written};
-use super::{Config, ConfigError, critic_prefix};
+use super::{Config, ConfigError};
 use crate::learner::Settings;
 use crate::learner::mean::{Mean, MeanForm};
 use crate::math::kernel::NoiseModel;

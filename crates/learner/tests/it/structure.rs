@@ -144,7 +144,8 @@ fn share_of_nothing(seed: u64) -> f64 {
     assert!(learner.generation() > 2, "seed {seed}: {} models", learner.generation());
     let snapshot = learner.snapshot(false).unwrap();
     let cells: Vec<f64> = (1..=11).flat_map(|x| (1..=11).flat_map(move |y| [f64::from(x), f64::from(y)])).collect();
-    let mut value = |states: &[f64]| snapshot.evaluate(states, Ask::MEAN).unwrap().mean.column(0).iter().copied().collect();
+    let mut value =
+        |states: &[f64]| snapshot.evaluate(states, Ask::MEAN).unwrap().mean.column(0).iter().copied().collect();
     total_indices(&cells, 2, (2000, 0.0), &mut value)[1]
 }
 

@@ -2,7 +2,7 @@
 
 import { Field } from '/canvas.js';
 
-/** Share of the colour that must be lost before a place counts as not known: that of half of the prior's deviation, where 0.75 are known. */
+/** Share of the colour that must be lost before a place counts as not known: at half of the prior's deviation 0.75 are known. */
 export const UNKNOWN = 0.494;
 
 /** A head in JSON, and the fields behind it. @param {Response} reply @returns {Promise<any>} */
