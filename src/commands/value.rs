@@ -7,7 +7,7 @@ use super::actions::{read_inputs, shown, shown_names};
 use super::answers::{document, table};
 use super::client::daemon_named;
 use super::given::{at_least_one, categories, mapping, read_columns, read_states_as, without_unit, write_texts};
-use super::inspect::{Then, head_called, names};
+use super::inspect::{PROVISIONAL, Then, head_called, names};
 use super::output::{columns, in_file, note, number, print, print_json};
 use crate::learner::heads::Head;
 use crate::math::dense::Matrix;
@@ -136,7 +136,7 @@ impl Value {
         }
         let together = self.together(&snapshot, &states)?;
         if snapshot.provisional {
-            note("model selection has not chosen this model yet; deviations are those before any row");
+            note(PROVISIONAL);
         }
         if self.json {
             let mut document = document(&found);

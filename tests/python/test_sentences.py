@@ -6,6 +6,7 @@ test reads the sources: a sentence that has no row here, and none among those th
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -394,6 +395,89 @@ def driven(command: str, episodes: int, length: int, drift: float) -> Callable[[
     return said
 
 
+def demo(options: str) -> Callable[[Path], str]:
+    def said(folder: Path) -> str:
+        return run(folder, f"demo gridworld --copies 1 --rate 2000 --out grid.png {options}")
+
+    return said
+
+
+def chain(discount: float, options: str) -> Callable[[Path], str]:
+    """Five states in a row, each with a feature of its own: V* needs the second, third and fourth."""
+
+    def said(folder: Path) -> str:
+        first = -discount - discount**2 - discount**3
+        rows = [f"{','.join(map(str, row))},{r},{int(row[4])}" for row, r in zip(np.eye(5), [first, 1, 1, 1, 0])]
+        (folder / "t.csv").write_text("\n".join(["a,b,c,d,e,reward,terminated", *rows]) + "\n")
+        return run(folder, f"features t.csv --state a,b,c,d,e --discount {discount} {options}")
+
+    return said
+
+
+def split(frequency: float) -> Callable[[Path], str]:
+    """A value that changes slowly with the state, and three heads, which change as fast as this."""
+
+    def said(folder: Path) -> str:
+        random, lines = np.random.default_rng(5), ["episode,x,y,reward,truncated"]
+        labels = ["stream,seq,one,two,three"]
+        for episode in range(30):
+            x, y = random.uniform(-1, 1, 2)
+            for t in range(20):
+                lines.append(f"{episode},{x},{y},{np.sin(x + 0.6 * y) + 0.1 * random.normal()},{int(t == 19)}")
+                waves = [np.sin(frequency * x + k) * np.cos(frequency * y - k) + 0.1 * random.normal() for k in range(3)]
+                labels.append(f"{episode},{t},{waves[0]},{waves[1]},{waves[2]}")
+                x, y = np.clip([x + 0.3 * random.normal(), y + 0.3 * random.normal()], -1, 1)
+        (folder / "t.csv").write_text("\n".join(lines) + "\n")
+        (folder / "labels.csv").write_text("\n".join(labels) + "\n")
+        each = ({"name": name, "discount": 0.0, "cumulant": {"kind": "column", "file": "labels.csv", "column": name}}
+                for name in ("one", "two", "three"))
+        (folder / "heads.json").write_text(json.dumps(list(each)))
+        options = "--kernel isotropic --kernel-profile gaussian --dictionary-max 150 --evidence-rows 150 --hold-out 0"
+        table = "fit t.csv --state x,y --episode episode --discount 0.3 --heads heads.json"
+        return run(folder, f"{table} {options} --split fast --out slow")
+
+    return said
+
+
+Led = Callable[[float, float, float, float], float]
+
+
+def nothing(own: float, after: float, first: float, target: float) -> float:
+    return 0.0
+
+
+def targets(
+    cut: Led, end: Led = nothing, options: str = "--returns returns", *, held: bool = False, **changes: Any
+) -> Callable[[Path], str]:
+    """Episodes with advantages by GAE, of which every third is cut. What follows an end is made of the value of its row's state, of the
+    next one, and of the value and target of the first row of the next episode. held: rewards hold it."""
+
+    def said(folder: Path) -> str:
+        random, lines, first, target = np.random.default_rng(0), [], 0.0, 0.0
+        for episode in reversed(range(30)):
+            length, limit = changes.get("length", 8 + episode % 7), episode % 3 == 0
+            x, r = random.normal(size=length + 1), -0.5 + 0.2 * random.normal(size=length)
+            v, advantage = -5 + 0.5 * x, 0.0
+            for t in reversed(range(length)):
+                last = t + 1 == length
+                led = 0.9 * ((cut if limit else end)(v[t], v[t + 1], first, target) if last else v[t + 1])
+                advantage = r[t] + led - v[t] + (0 if last else 0.9 * 0.95 * advantage)
+                given = r[t] + (led if held and limit and last else 0)
+                flags = f"{int(last and not limit)},{int(last and limit)}"
+                scaled = advantage * changes.get("scale", 1.0)
+                lines.append(f"{episode},{x[t]},{x[t + 1]},{given},{flags},{v[t]},{scaled},{advantage + v[t]}")
+            first, target = v[0], advantage + v[0]
+        header = "episode,x,next_x,r,over,limit,values,advantages,returns"
+        (folder / "t.csv").write_text("\n".join([header, *reversed(lines)]) + "\n")
+        columns = f"--state x --reward r --episode episode --terminated over --truncated limit {options}"
+        discount = changes.get("discount", 0.9)
+        values = "" if changes.get("whole") else "--values values"
+        refused = changes.get("refused", True)
+        return run(folder, f"check-targets t.csv {columns} {values} --discount {discount}", refused=refused)
+
+    return said
+
+
 JUDGE = "evaluate t.csv --by model --discount 0.9 --budget 1"
 BETTER = (
     "fit t.csv --inputs state_action --actions discrete:2 --successor improve --hold-out 0 --budget 1 --dictionary-max 60"
@@ -481,6 +565,29 @@ WORLDS: dict[str, Callable[[Path], str]] = {
     "course, fresh": moved("rollout t.csv --steps 4", fresh=True),
     "course, beyond its rows": driven("rollout t.csv --steps 6", 60, 8, 0.3),
     "course, few": moved("rollout t.csv --steps 4", 6, 4),
+    "demo": demo("--seconds 15"),
+    "demo, nothing selected": demo("--seconds 2 --set critic.refit_first_rows=0"),
+    "chain": chain(0.65, ""),
+    "chain, near": chain(0.5, "--by omp-brm"),
+    "chain, one feature": chain(0.65, "--features-max 1"),
+    "chain, no feature": chain(0.65, "--by omp-td --beta 0.3"),
+    "chain without end": chain(1.0, "--by omp-brm"),
+    "fast heads": split(6.0),
+    "slow heads": split(0.5),
+    "targets": targets(lambda own, after, first, target: after, refused=False),
+    "targets, done": targets(nothing),
+    "targets, own value": targets(lambda own, *_: own),
+    "targets, no end": targets(*2 * [lambda own, after, first, target: target]),
+    "targets, behind the reset": targets(lambda own, after, first, target: first),
+    "targets, held": targets(lambda own, after, *_: after, held=True, refused=False),
+    "targets, success": targets(*2 * [lambda own, after, first, target: after]),
+    "targets, success as it is": targets(*2 * [lambda own, *_: own]),
+    "targets, whole": targets(lambda own, after, *_: after, whole=True),
+    "targets, normalised": targets(
+        lambda own, after, *_: after, options="--advantages advantages", scale=3.0
+    ),
+    "targets, another discount": targets(lambda own, after, *_: after, discount=0.7),
+    "targets, single rows": targets(lambda own, after, *_: after, length=1, refused=False),
 }
 
 SENTENCES: list[tuple[str, str, str]] = [
@@ -576,6 +683,35 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("not even one step", "course, fresh", "course"),
     ("not known: too few held-out rows", "course, few", "course"),
     ("no held-out chains are longer", "course, short", "course"),
+    # A demo.
+    ("; before its first model selection it erred by", "demo", "demo, nothing selected"),
+    ("of single returns lie within their 90 % interval", "demo", "demo, nothing selected"),
+    # Features.
+    (": if V* needs no other features", "chain, near", "chain"),
+    (": no theorem says that these are the only ones needed", "chain", "chain, near"),
+    (": --features-max ended the choice", "chain, one feature", "chain"),
+    (": no feature correlates with the reward", "chain, no feature", "chain"),
+    (" from V*, if the next state is certain", "chain", "chain without end"),
+    # Heads of a table.
+    ("two kernels would gain", "slow heads", "fast heads"),
+    ("two kernels gain", "fast heads", "slow heads"),
+    # Somebody's targets.
+    ("rows inside episodes follow", "targets", "targets, whole"),
+    ("rows inside episodes do not follow", "targets, whole", "targets"),
+    ("nothing follows, which is right", "targets", "targets, success"),
+    ("nothing follows, as if they terminated", "targets, done", "targets, held"),
+    ("the target of the next episode follows", "targets, no end", "targets"),
+    ("the value of the next episode's first state follows", "targets, behind the reset", "targets"),
+    ("the value of the row's own state follows; nothing should", "targets, success as it is", "targets, own value"),
+    ("state follows, in the place of the next one's", "targets, own value", "targets"),
+    ("and the rewards hold the discounted value already", "targets, held", "targets, done"),
+    ("something follows; nothing should", "targets, success", "targets"),
+    ("that may be the value of the next state: right", "targets", "targets, done"),
+    (". The targets of these rows are off by", "targets, done", "targets"),
+    (". If they are lambda-returns, name the values", "targets, whole", "targets, normalised"),
+    (". If they were normalised, take those from before", "targets, normalised", "targets, whole"),
+    (". Are --discount and the reward those that", "targets, another discount", "targets, normalised"),
+    ("no row has a successor in its episode", "targets, single rows", "targets"),
 ]
 
 PLANTED: dict[str, tuple[str, str]] = {
@@ -600,6 +736,13 @@ SAID = {
     "src/commands/plan.rs": "^--heads|^transition|^a discount|^learning|^a plan is|reward of the rows|^--reward|learned from|at the starts|at a bound|from the starts|^the written model$|Next|^--actions|^--dry-run|without a plan$",
     "crates/learner/src/world/known.rs": "^$",
     "src/commands/world.rs": "^--critic is for|a row has the discount|^transition|another one continues|states with actions|held-out error|of the variance",
+    "src/commands/demo/report.rs": "^[a-z_]+$|^From|^generation|^learning stood|nats on|states of at most|before the first refit|^against|received",
+    "src/commands/features.rs": "^--state|^behavior_prob|^width|^the equations|root mean square|^largest",
+    "src/commands/fit/with_heads.rs": "^--|^no head|^transition|^nothing to select|more heads|^std",
+    "src/commands/check_targets.rs": "^the targets of all rows|^targets are wrong|^\\{of\\}|^no episode|the largest error",
+    # What it says of rewards, of the selection and of returns test_status_sentences.py plants: one function says it in both.
+    "src/commands/inspect.rs": "Next|^a directory|^a daemon|bytes|^not a model|^has no heads|^no head|^all rewards|^model selection has|^their spread|"
+    "^; before that|^deviations times|^\\{kind\\}|transitions, discount|since adoption|learned about$|deviations of returns times",
     # Its {checked} rows are held-out ones above.
     "src/commands/rollout.rs": "^learning|^--|its actions are|of what follows|\\{checked\\}|^value at the starts$",
 }

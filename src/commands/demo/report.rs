@@ -113,7 +113,7 @@ impl DemoReport {
     /// What was shown, in one sentence.
     pub(super) fn sentence(&self) -> String {
         let fell = match self.before {
-            Some(before) if before > self.accuracy.rms => {
+            Some(before) if self.after.is_some() && before > self.accuracy.rms => {
                 format!("; before its first model selection it erred by {}", two_digits(before))
             }
             _ => String::new(),
