@@ -350,6 +350,7 @@ class RefitStatus(TypedDict):
     next_at: int | None
     rejected: int
     running: bool
+    spent: float | None
     started: int
 
 

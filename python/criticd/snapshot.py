@@ -319,11 +319,10 @@ class Snapshot(Model):
 
         Its input `states` is (n, D), raw; its outputs are `mean`, (n,) or (n, H) with several rewards, `std` and
         `known`, (n,), unless the snapshot came without its variance, and `return_std`, shaped like `mean`, where it is
-        known how returns scatter. All are 64-bit floats. The file's metadata say what the model is: `critic`, `generation`,
-        `revision`, `offset`, `transitions`, `time`, `discount`, `lambda`, `provisional`, and `state_names`, joined by
-        commas.
-        It is the file of `criticd export --onnx`. Raises FileNotFoundError without the program, and `CriticdError` for
-        what the program refuses, as a noise of 0.
+        known how returns scatter. All are 64-bit floats. The file's metadata say what the model is: `critic`,
+        `generation`, `revision`, `offset`, `transitions`, `time`, `discount`, `lambda`, `provisional`, and
+        `state_names`, joined by commas. It is the file of `criticd export --onnx`. Raises FileNotFoundError without the
+        program, and `CriticdError` for what the program refuses, as a noise of 0.
         """
         with tempfile.TemporaryDirectory(prefix="criticd-") as place:
             model, out = Path(place, "value.model"), Path(place, "value.onnx")

@@ -519,7 +519,7 @@ def test_arguments_that_make_no_sense() -> None:
     sender = Sender(NOWHERE)
     with pytest.raises(TypeError, match="'done': say terminated"):
         sender.send([1.0], 0.0, [1.0], done=True)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="argument 'rewards'$"):
+    with pytest.raises(TypeError, match=r"argument 'rewards'$"):
         sender.send([1.0], 0.0, [1.0], rewards=1.0)  # type: ignore[arg-type]
     sender.close()
     sender.close()

@@ -583,7 +583,10 @@ fn rebuild(rebuild: &RebuildStatus) -> (String, String) {
 
 fn refits(refit: &RefitStatus) -> Vec<(String, String)> {
     let next = match refit.next_at {
-        _ if refit.running => "one is running".to_owned(),
+        _ if refit.running => match refit.spent {
+            Some(spent) => format!("one is running, {:.0} % of its budget spent", 100.0 * spent),
+            None => "one is running".to_owned(),
+        },
         Some(at) => format!("next at row {at}"),
         None => "on request only".to_owned(),
     };

@@ -315,7 +315,7 @@ impl World {
         let Some(task) = self.tasks.remove(which) else { return };
         let now = self.at();
         match task {
-            Output::Refit { critic, job } => {
+            Output::Refit { critic, job, .. } => {
                 let result = match self.rng.random::<f64>() {
                     p if p < 0.2 => Err("it found nothing".to_owned()),
                     _ => refit::run(&job, &|| true).map_err(|e| e.to_string()),

@@ -105,6 +105,7 @@ PLANTED = [
         MARK % ("adopted", SELECTED % "findings: ['a model is there only of the rows since']"),
     ),
     ("A model is being selected", "c.refit.running = true"),
+    ("A model is being selected, 43 % of its budget spent", "Object.assign(c.refit, { running: true, spent: 0.43 })"),
     ("A model is due to be selected, and waits for its turn.", "c.refit.next_at = 0"),
     ("The next model is selected after 5 more rows", "c.refit.next_at = known.status.offset + 5"),
     ("; the daemon does not answer. It last said: ", "known.lost = 0"),

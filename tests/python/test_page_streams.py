@@ -271,9 +271,9 @@ def test_the_page_counts_down_to_models_and_says_what_was_shown(start: Start, pa
             words({}, { rows_per_second: 1e-9 }),
             words({}, { rows_per_second: 10, time: time + 60 }),
             words({ next_at: offset }, { time }),
-            words({ running: true, started: 2 }),
-            words({}, { time: time + 4 }),
-            words({}, { time: time + 12 }),
+            words({ running: true, started: 2, spent: null }),
+            words({ spent: 0.43 }, { time: time + 4 }),
+            words({ spent: 1 }, { time: time + 12 }),
             document.getElementById('ended').textContent,
         ];
     })()""")
@@ -283,8 +283,8 @@ def test_the_page_counts_down_to_models_and_says_what_was_shown(start: Start, pa
         "The next model is selected after 300 more rows.",
         "A model is due to be selected, and waits for its turn.",
         "A model is being selected: 0 s so far, about 10 s left if it takes as long as the last one.",
-        "A model is being selected: 4 s so far, about 6 s left if it takes as long as the last one.",
-        "A model is being selected: 12 s so far.",
+        "A model is being selected, 43 % of its budget spent: 4 s so far, about 6 s left if it takes as long as the last one.",
+        "A model is being selected, 100 % of its budget spent: 12 s so far.",
         "The demo has ended. It was short.",
     ]
     # A line is broken where nothing has come, an episode ended or began, and nowhere else.

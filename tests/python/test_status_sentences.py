@@ -116,6 +116,7 @@ PLANTED: list[tuple[str, Callable[[Map, Map], None]]] = [
     ("the model stays", changed()),
     ("errors lower by 2 since about row 400", changed()),
     ("one is running", plant(refit={"running": True})),
+    ("one is running, 43 % of its budget spent", plant(refit={"running": True, "spent": 0.43})),
     ("next at row 700", plant(refit={"next_at": 700})),
     ("on request only", plant(refit={"next_at": None})),
     (

@@ -188,9 +188,7 @@ def test_a_fit_says_what_it_is_at_on_a_terminal_alone(tmp_path: Path) -> None:
         assert process.wait(PATIENCE_S) == 0, shown
     os.close(ours)
     text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", shown.decode())
-    assert re.search(
-        r"1 of 4, selecting a model: \d+ % of --budget, at most about \d+ s left", text
-    ), text
+    assert re.search(r"1 of 4, selecting a model: \d+ % of --budget, at most about \d+ s left", text), text
     assert re.search(r"3 of 4, predicting held-out episodes: (\d+ %, about \d+ s left|nearly done)", text), text
     piped = subprocess.run([*command, "--hold-out", "0"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert " of 4, " not in piped.stderr + piped.stdout, piped.stderr

@@ -22,8 +22,8 @@ use crate::wire::{ErrorCode, WireError, bytes_of};
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use rayon::ThreadPoolBuilder;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 use std::{fmt, mem, process, thread};
@@ -371,8 +371,9 @@ impl Refit {
         let (task, asked) = (Arc::clone(&job), Arc::clone(&stop));
         let work = move || {
             let _alive = alive;
+            let spent = OnceLock::new();
             let work = match &behind {
-                None => RefitWork::Run(&task),
+                None => RefitWork::Run(&task, &spent),
                 Some((candidate, window)) => RefitWork::CatchUp(candidate.clone(), window),
             };
             if threads == 1 {

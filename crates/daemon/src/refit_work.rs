@@ -1,17 +1,19 @@
 //! The work of one refit, on the threads that it is given.
 
+use crate::learner::allowance::Allowance;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
 use crate::panics;
 use crate::wire;
 use rayon::ThreadPool;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is to be done.
 pub(crate) enum RefitWork<'a> {
-    /// Select a model.
-    Run(&'a RefitJob),
+    /// Select a model; what the search may spend is put here once it begins.
+    Run(&'a RefitJob, &'a OnceLock<Allowance>),
     /// Let the selected model learn the rows of the window that came meanwhile.
     CatchUp(Box<Candidate>, &'a Window),
 }
@@ -29,7 +31,7 @@ pub(crate) fn perform(work: RefitWork<'_>, pool: Option<&ThreadPool>, stop: &Ato
     let keep_going = || !stop.load(Ordering::Relaxed);
     let result = catch_unwind(AssertUnwindSafe(|| {
         let run = || match work {
-            RefitWork::Run(job) => refit::run(job, &keep_going),
+            RefitWork::Run(job, spent) => refit::run_within(job, &keep_going, spent.get_or_init(|| job.allowance())),
             RefitWork::CatchUp(mut candidate, window) => candidate.catch_up(window, &keep_going).map(|()| *candidate),
         };
         let result = match pool {

@@ -79,7 +79,7 @@ struct Prepared<'a> {
 /// # Errors
 /// Any reason for which the present model should stay.
 pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>) -> Result<Candidate, RefitError> {
-    run_within(job, keep_going, &Allowance::of_seconds(SEARCH_SHARE * job.settings.refit_budget_s))
+    run_within(job, keep_going, &job.allowance())
 }
 
 /// As [`run`], with another budget for the search.

@@ -508,7 +508,9 @@ impl Learning {
                     self.outlets.offer(Publication { topic: "status".into(), payload });
                 }
                 // The refit thread holds one task at a time, and the core hands out one.
-                Output::Refit { critic, job } => drop(self.outlets.tasks.send(Task::Run { critic, job })),
+                Output::Refit { critic, job, spent } => {
+                    drop(self.outlets.tasks.send(Task::Run { critic, job, spent }));
+                }
                 Output::CatchUp { critic, candidate, window } => {
                     drop(self.outlets.tasks.send(Task::CatchUp { critic, candidate, window }));
                 }

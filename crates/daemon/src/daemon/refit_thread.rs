@@ -1,6 +1,7 @@
 //! The thread that selects models: one task at a time, and models that are dropped elsewhere than on the core's thread.
 
 use super::core::RefitDone;
+use crate::learner::allowance::Allowance;
 use crate::learner::model::Model;
 use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::Window;
@@ -8,13 +9,13 @@ use crate::refit_work::{self, RefitWork};
 use crate::telemetry::Restarts;
 use crossbeam_channel::{Receiver, Sender, select};
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// Work of the refit thread.
 pub(super) enum Task {
-    Run { critic: usize, job: Box<RefitJob> },
+    Run { critic: usize, job: Box<RefitJob>, spent: Arc<OnceLock<Allowance>> },
     CatchUp { critic: usize, candidate: Box<Candidate>, window: Window },
 }
 
@@ -91,7 +92,7 @@ impl Refits {
             Task::Run { critic, .. } | Task::CatchUp { critic, .. } => *critic,
         };
         let result = match task {
-            Task::Run { job, .. } => refit_work::perform(RefitWork::Run(&job), pool, &self.stop),
+            Task::Run { job, spent, .. } => refit_work::perform(RefitWork::Run(&job, &spent), pool, &self.stop),
             Task::CatchUp { candidate, window, .. } => {
                 refit_work::perform(RefitWork::CatchUp(candidate, &window), pool, &self.stop)
             }
@@ -147,7 +148,7 @@ mod tests {
                 world_from: 0,
                 seed: 0,
             };
-            tasks.send(Task::Run { critic: 0, job: Box::new(job) }).unwrap();
+            tasks.send(Task::Run { critic: 0, job: Box::new(job), spent: Arc::default() }).unwrap();
             let done = results.recv_timeout(Duration::from_secs(60)).unwrap();
             // A negative budget is a bug of the caller: it panics.
             assert!(done.result.unwrap_err().contains("panicked"));

@@ -2,7 +2,7 @@
 
 use super::error::RefitError;
 use super::report::{RefitReport, RefitTrigger};
-use super::{CATCH_UP_ROWS, ROWS_MIN, WORLD_SHARE};
+use super::{CATCH_UP_ROWS, ROWS_MIN, SEARCH_SHARE, WORLD_SHARE};
 use crate::allowance::Allowance;
 use crate::heads::Head;
 use crate::improve::Acting;
@@ -85,6 +85,14 @@ impl SecondKernel {
 }
 
 impl RefitJob {
+    /// What its search may spend.
+    ///
+    /// # Panics
+    /// If the budget of the settings is negative, or no number.
+    pub fn allowance(&self) -> Allowance {
+        Allowance::of_seconds(SEARCH_SHARE * self.settings.refit_budget_s)
+    }
+
     /// Most elements of the rebuilt dictionary.
     pub(super) fn room(&self) -> usize {
         ((self.settings.dictionary_max as f64 * self.dictionary_share) as usize).max(1)

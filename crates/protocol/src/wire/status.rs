@@ -539,6 +539,8 @@ pub struct VerifiedHead {
 pub struct RefitStatus {
     /// Whether one runs.
     pub running: bool,
+    /// Share of its budget that the search of the one that runs has spent, 0 to 1; nil where none runs.
+    pub spent: Option<f64>,
     /// Whether a refit or an improvement is due that has not begun.
     pub due: bool,
     /// Offset of the row at which the next one is due; nil if refits run on request only.

@@ -6,6 +6,7 @@ use crate::daemon::rebuild::{RebuildJob, Rebuilt};
 use crate::daemon::removal::RemovalJob;
 use crate::daemon::what_if::WhatIfJob;
 use crate::journal::checkpoint::Checkpoint;
+use crate::learner::allowance::Allowance;
 use crate::learner::model::Model;
 use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::Window;
@@ -13,7 +14,7 @@ use crate::transport::{Publication, Reply};
 use crate::wire::{self, Op, Origin, Status, WireError};
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Bytes that are kept of a message that was refused.
 pub(super) const REFUSED_BYTES: usize = 4096;
@@ -79,6 +80,8 @@ pub enum Output {
         critic: usize,
         /// What it needs.
         job: Box<RefitJob>,
+        /// What its search may spend, once it has begun.
+        spent: Arc<OnceLock<Allowance>>,
     },
     /// Let a candidate learn what arrived since it was fitted.
     CatchUp {

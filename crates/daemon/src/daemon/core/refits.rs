@@ -2,6 +2,7 @@
 
 use super::caller::{Caller, check_room};
 use super::ports::{Now, Output, RefitDone, event, map};
+use crate::learner::allowance::Allowance;
 use crate::learner::refit::{Candidate, RefitReport, RefitTrigger};
 use crate::learner::{Judgement, Learner};
 use crate::panics;
@@ -12,6 +13,7 @@ use crate::wire::{self, RefitOutcome, WireError};
 use serde_json::json;
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
 
 /// Adoption pauses remembered for the percentiles of `status`.
 const PAUSES: usize = 1024;
@@ -75,6 +77,8 @@ pub(super) struct RefitDesk {
     busy: bool,
     /// The critic that it is of, or that the last one was of.
     running: usize,
+    /// What its search may spend, once it has begun.
+    spent: Arc<OnceLock<Allowance>>,
     /// Whether that critic has been rebuilt since it was started.
     outdated: bool,
     returned: Option<RefitDone>,
@@ -86,7 +90,8 @@ impl RefitDesk {
     pub(super) fn new(critics: usize, recorded: bool) -> Self {
         let desks = (0..critics).map(|_| Desk::default()).collect();
         let running = critics.saturating_sub(1);
-        Self { desks, recorded, busy: false, running, outdated: false, returned: None, adopting: None }
+        let spent = Arc::default();
+        Self { desks, recorded, busy: false, running, spent, outdated: false, returned: None, adopting: None }
     }
 
     /// A refit has come back; [`RefitDesk::judge`] looks at it.
@@ -165,8 +170,9 @@ impl RefitDesk {
             Ok(job) => {
                 desk.counts.started += 1;
                 (self.busy, self.running, self.outdated) = (true, critic, false);
+                self.spent = Arc::default();
                 out.push(started(&state.critics()[critic], reason, rows, now));
-                out.push(Output::Refit { critic, job: Box::new(job) });
+                out.push(Output::Refit { critic, job: Box::new(job), spent: Arc::clone(&self.spent) });
                 None
             }
             Err(why) => Some(self.failed(critic, &state.critics()[critic], &why, now, out)),
@@ -337,6 +343,7 @@ impl RefitDesk {
         let Desk { counts, last, .. } = &self.desks[critic];
         RefitStatus {
             running: learner.refit_running(),
+            spent: self.spent.get().filter(|_| self.busy && self.running == critic).map(Allowance::share),
             due: learner.refit_due().is_some(),
             next_at: learner.next_refit(),
             started: counts.started,

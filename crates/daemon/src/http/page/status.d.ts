@@ -520,6 +520,8 @@ export interface RefitStatus {
   rejected: number;
   /** Whether one runs. */
   running: boolean;
+  /** Share of its budget that the search of the one that runs has spent, 0 to 1; nil where none runs. */
+  spent: number | null;
   /** Refits started since the start, as are the counts below. */
   started: number;
 }

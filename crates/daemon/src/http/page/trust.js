@@ -31,7 +31,8 @@ function next() {
     const so = s.time - running.since;
     const left = (refit.last?.seconds ?? 0) - so;
     const still = left >= 1 ? `, about ${duration(left)} left if it takes as long as the last one` : '';
-    return `A model is being selected${running.whole ? `: ${duration(so)} so far${still}` : ''}.`;
+    const spent = refit.spent === null ? '' : `, ${Math.round(100 * refit.spent)} % of its budget spent`;
+    return `A model is being selected${spent}${running.whole ? `: ${duration(so)} so far${still}` : ''}.`;
   }
   running = { of: name, since: 0, whole: false };
   if (refit.next_at === null) return '';
