@@ -41,7 +41,7 @@ pub(super) fn digits(value: f64) -> String {
     number(format!("{value:.3e}").parse().unwrap_or(value))
 }
 
-/// A share of the variance of the value, in per cent.
+/// A share in per cent, such as one of the variance of the value.
 pub(super) fn percent(share: f64) -> String {
     if share < 0.01 { "< 1 %".to_owned() } else { format!("{:.0} %", 100.0 * share) }
 }

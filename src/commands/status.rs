@@ -582,19 +582,15 @@ fn rebuild(rebuild: &RebuildStatus) -> (String, String) {
 }
 
 fn refits(refit: &RefitStatus) -> Vec<(String, String)> {
-    let next = match refit.next_at {
-        _ if refit.running => match refit.spent {
-            Some(spent) => format!("one is running, {:.0} % of its budget spent", 100.0 * spent),
-            None => "one is running".to_owned(),
-        },
-        Some(at) => format!("next at row {at}"),
-        None => "on request only".to_owned(),
+    let next = match (refit.spent, refit.next_at) {
+        (Some(spent), _) => format!("one is running, {} of its budget spent", percent(spent)),
+        _ if refit.running => "one is running".to_owned(),
+        (_, Some(at)) => format!("next at row {at}"),
+        _ => "on request only".to_owned(),
     };
     let RefitStatus { adopted, rejected, failed, .. } = refit;
-    let mut lines = vec![said(
-        "refits",
-        format!("since the start {adopted} adopted, {rejected} rejected, {failed} failed; {next}"),
-    )];
+    let counts = format!("since the start {adopted} adopted, {rejected} rejected, {failed} failed; {next}");
+    let mut lines = vec![said("refits", counts)];
     if let Some(LastRefit { outcome, reason, found, .. }) = &refit.last {
         let evidence = found.as_ref().and_then(|found| found.evidence_before.zip(found.evidence_after));
         let gain = evidence.map(|(before, after)| format!(", evidence {:+.1} nats", after - before));
