@@ -72,7 +72,7 @@ impl Allowance {
     }
 
     /// Share of it that is spent, 0 to 1.
-    pub fn share(&self) -> f64 {
+    pub fn share_spent(&self) -> f64 {
         (self.spent() as f64 / self.most.max(1) as f64).min(1.0)
     }
 
@@ -192,9 +192,12 @@ mod tests {
         assert!(allowance.left() && allowance.affords(40.0) && !allowance.affords(41.0) && !allowance.has_ended());
         allowance.spend(40.0);
         assert!(!allowance.affords(1.0) && !allowance.has_ended(), "nobody was ended");
-        assert!(!allowance.left() && allowance.has_ended() && allowance.share() == 1.0);
+        assert!(!allowance.left() && allowance.has_ended() && allowance.share_spent() == 1.0);
         allowance.spend(40.0);
-        assert_eq!((allowance.share(), Allowance::unlimited().share(), Allowance::none().share()), (1.0, 0.0, 0.0));
+        assert_eq!(
+            (allowance.share_spent(), Allowance::unlimited().share_spent(), Allowance::none().share_spent()),
+            (1.0, 0.0, 0.0)
+        );
         assert_eq!(Allowance::of_seconds(0.5).most, (0.5 * PRODUCTS_PER_SECOND) as u64);
         assert!(Allowance::of_seconds(f64::MAX).affords(1e18));
     }

@@ -343,7 +343,7 @@ impl RefitDesk {
         let Desk { counts, last, .. } = &self.desks[critic];
         RefitStatus {
             running: learner.refit_running(),
-            spent: self.spent.get().filter(|_| self.busy && self.running == critic).map(Allowance::share),
+            spent: self.spent.get().filter(|_| self.busy && self.running == critic).map(Allowance::share_spent),
             due: learner.refit_due().is_some(),
             next_at: learner.next_refit(),
             started: counts.started,
