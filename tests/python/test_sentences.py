@@ -418,12 +418,12 @@ def split(frequency: float) -> Callable[[Path], str]:
     """A value that changes slowly with the state, and three heads, which change as fast as this."""
 
     def said(folder: Path) -> str:
-        random, lines = np.random.default_rng(5), ["episode,x,y,reward,truncated"]
+        random, lines = np.random.default_rng(5), ["stream,seq,x,y,reward,truncated"]
         labels = ["stream,seq,one,two,three"]
         for episode in range(30):
             x, y = random.uniform(-1, 1, 2)
             for t in range(20):
-                lines.append(f"{episode},{x},{y},{np.sin(x + 0.6 * y) + 0.1 * random.normal()},{int(t == 19)}")
+                lines.append(f"{episode},{t},{x},{y},{np.sin(x + 0.6 * y) + 0.1 * random.normal()},{int(t == 19)}")
                 waves = [np.sin(frequency * x + k) * np.cos(frequency * y - k) + 0.1 * random.normal() for k in range(3)]
                 labels.append(f"{episode},{t},{waves[0]},{waves[1]},{waves[2]}")
                 x, y = np.clip([x + 0.3 * random.normal(), y + 0.3 * random.normal()], -1, 1)
@@ -433,7 +433,7 @@ def split(frequency: float) -> Callable[[Path], str]:
                 for name in ("one", "two", "three"))
         (folder / "heads.json").write_text(json.dumps(list(each)))
         options = "--kernel isotropic --kernel-profile gaussian --dictionary-max 150 --evidence-rows 150 --hold-out 0"
-        table = "fit t.csv --state x,y --episode episode --discount 0.3 --heads heads.json"
+        table = "fit t.csv --state x,y --discount 0.3 --heads heads.json"
         return run(folder, f"{table} {options} --split fast --out slow")
 
     return said
@@ -660,7 +660,7 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("still never changes: its effect cannot be learned", "odd", "idle z"),
     ("copy is removed: it is a copy of", "odd", "twice"),
     ("x: lengthscale", "idle z, long", "one return"),
-    ("; without it the evidence drops by", "idle z", "noise"),
+    ("; without it the evidence drops by", "idle z", "one return"),
     ("; without it the evidence does not drop", "noise", "z counts"),
     ("direction 1: 1.00 x, strength", "two directions", "idle z"),
     # Another policy, judged.
