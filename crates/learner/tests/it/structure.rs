@@ -108,7 +108,7 @@ fn rows_make_values_known_where_they_are_and_nowhere_far_away() {
     }
 }
 
-/// Share of the variance of the value that hangs on the coordinate without a meaning, after the rows that four copies send to `criticd
+/// Share of the variance of the value that hangs on y, which means nothing, whatever the kernel: after the rows that four copies send to `criticd
 /// demo` in half a minute, and with its settings.
 fn share_of_nothing(seed: u64) -> f64 {
     const COPIES: u64 = 4;
@@ -150,13 +150,13 @@ fn share_of_nothing(seed: u64) -> f64 {
 }
 
 #[test]
-fn the_demos_gridworld_ends_without_the_coordinate_that_does_not_matter() {
+fn the_value_of_the_demos_gridworld_does_not_hang_on_y() {
     let share = share_of_nothing(0);
     assert!(share < 0.01, "{share}");
 }
 
 #[test]
-fn so_do_twenty_gridworlds() {
+fn nor_do_the_values_of_twenty_gridworlds() {
     let shares: Vec<f64> = (0..20).map(share_of_nothing).collect();
     assert!(shares.iter().all(|share| *share < 0.01), "{shares:?}");
 }
