@@ -151,7 +151,8 @@ static struct array array(struct reader map) {
 
 struct model {
     struct array shift, scale, dictionary, weights, covariance, relevance, factors, level;
-    double signal, bias, *period; /* (D,): 0 for a real variable, -1 for a category */
+    double signal, bias, *period; /* (D,): 0 for a number on a line, -1 for a category */
+    double (*bend)[3];            /* (D,): C, S and W of what is bent; S is 0 for the others */
     int matern52;
     struct array column_variances; /* (q,) */
     struct column *columns;        /* (q,): functions of the state that stand before the dictionary */
@@ -222,15 +223,16 @@ static struct model read_model(struct reader file) {
         fprintf(stderr, "this is no model\n");
         exit(1);
     }
-    m.period = calloc(dim, sizeof *m.period);
-    if (!kinds.failed && m.period != NULL && head(&kinds).count == dim) {
+    m.period = calloc(dim, sizeof *m.period), m.bend = calloc(dim, sizeof *m.bend);
+    if (!kinds.failed && m.period != NULL && m.bend != NULL && head(&kinds).count == dim) {
         for (d = 0; d < dim; d++) {
             struct head kind = head(&kinds);
-            char text[64] = "";
+            char text[256] = "";
             if (kinds.failed || kind.kind != TEXT) break;
             if (kind.count < sizeof text) memcpy(text, kinds.at, kind.count);
             if (strcmp(text, "category") == 0) m.period[d] = -1;
             if (strncmp(text, "periodic:", 9) == 0) m.period[d] = atof(text + 9);
+            sscanf(text, "asinh:%lf:%lf:%lf", &m.bend[d][0], &m.bend[d][1], &m.bend[d][2]);
             kinds.at += kind.count;
         }
     }
@@ -241,6 +243,12 @@ static struct model read_model(struct reader file) {
         exit(1);
     }
     return m;
+}
+
+/* The coordinate of variable d, a number on a line, as the kernel sees it. */
+static double line(const struct model *m, size_t d, double z) {
+    const double *bend = m->bend[d];
+    return bend[1] > 0 ? bend[2] * asinh((z - bend[0]) / bend[1]) : z;
 }
 
 /* k(a, b) of normalised states. */
@@ -255,13 +263,14 @@ static double covariance(const struct model *m, const double *a, const double *b
             double side = 2 * sin(acos(-1.0) * apart / m->period[d]);
             squared += m->relevance.values[d] * side * side;
         } else {
+            apart = line(m, d, a[d]) - line(m, d, b[d]);
             squared += m->relevance.values[d] * apart * apart;
         }
     }
     for (k = 0; m->factors.values != NULL && k < m->factors.rows; k++) {
         double along = 0.0;
         for (d = 0; d < dim; d++)
-            if (m->period[d] == 0) along += m->factors.values[k * dim + d] * (a[d] - b[d]);
+            if (m->period[d] == 0) along += m->factors.values[k * dim + d] * (line(m, d, a[d]) - line(m, d, b[d]));
         squared += along * along;
     }
     r = sqrt(5 * squared);

@@ -508,19 +508,28 @@ def other_kernels(name, kind, profile, kinds, relevance, factors):
     }
     good(f"snapshot_{name}", "publication", message)
 
+    def line(d, x):
+        if not kinds or kinds[d] == "real":
+            return x[d]
+        centre, scale, width = map(float, kinds[d].split(":")[1:])
+        return width * np.arcsinh((x[d] - centre) / scale)
+
     def k(a, b):
         squared = 0.0
         kind_of = dict(enumerate(kinds))
         for d in range(3):
             if kind_of.get(d, "real") == "real":
                 squared += relevance[d] * (a[d] - b[d]) ** 2
+            elif kind_of[d].startswith("asinh"):
+                squared += relevance[d] * (line(d, a) - line(d, b)) ** 2
             elif kind_of[d] == "category":
                 squared += relevance[d] * (2.0 if a[d] != b[d] else 0.0)
             else:
                 period = float(kind_of[d].split(":")[1])
                 squared += relevance[d] * (2 * np.sin(np.pi * (a[d] - b[d]) / period)) ** 2
         for f in [] if factors is None else factors:
-            squared += sum(f[d] * (a[d] - b[d]) for d in range(3) if kind_of.get(d, "real") == "real") ** 2
+            lines = [d for d in range(3) if kind_of.get(d, "real").startswith(("real", "asinh"))]
+            squared += sum(f[d] * (line(d, a) - line(d, b)) for d in lines) ** 2
         s = np.sqrt(5 * squared)
         shape = np.exp(-squared / 2) if profile == "gaussian" else (1 + s + s**2 / 3) * np.exp(-s)
         return v0 * shape + bias
@@ -543,6 +552,10 @@ other_kernels("matern52_factor", "factor", "matern52", [], np.array([0.5, 0.0, 0
 other_kernels("kinds_ard", "ard", "gaussian", mixed, np.array([0.5, 1.5, 0.75]), None)
 other_kernels(
     "matern52_kinds_factor", "factor", "matern52", mixed, np.array([0.5, 1.5, 0.75]), np.array([[1.0, 9.0, 9.0]])
+)
+bent = ["asinh:-0.5:0.25:0.75", "category", "asinh:1.5:2:1.25"]
+other_kernels(
+    "bent_factor", "factor", "matern52", bent, np.array([0.5, 1.5, 0.75]), np.array([[1.0, 9.0, -0.5]])
 )
 
 base = {"v": 1, **row}

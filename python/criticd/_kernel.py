@@ -24,8 +24,9 @@ class Kernel:
 
     Omega = diag(relevance) + factors' factors. `relevance` is (D,), `factors` (k, D), k = 0 unless `kind` is "factor".
     `profile` is "gaussian", exp(-r^2 / 2), or "matern52", (1 + a + a^2 / 3) exp(-a) with a = sqrt(5) r. `kinds` says of
-    each state variable whether it is "real", "periodic:P", which enters as its point of the unit circle, or "category",
-    whose values are 0 or sqrt(2) apart; it is empty if all are real. `factors` go along real variables only.
+    each state variable whether it is "real", "asinh:C:S:W", which enters as W asinh((z - C) / S), "periodic:P", which
+    enters as its point of the unit circle, or "category", whose values are 0 or sqrt(2) apart; it is empty if all are
+    real. `factors` go along real and bent variables only.
     `columns` are functions of the state whose coefficients V has beside what the dictionary spans: "constant",
     "linear:D", "bounded:D", "cosine:D" or "sine:D" of variable D. They add the sum of `column_variances` (q,) times
     f(a) f(b).
@@ -90,6 +91,31 @@ class Kernel:
             found[:, j] = (-turn if name == "cosine" else turn) * other
         return found
 
+    @property
+    def on_line(self) -> Array:
+        """Which variables are numbers on a line, bent or not (D,): those that `factors` go along."""
+        kinds = self.kinds or ("real",) * len(self.relevance)
+        return np.array([kind == "real" or bend_of(kind) is not None for kind in kinds])
+
+    def bent(self, states: Array) -> Array:
+        """Normalised states (n, D) with the coordinates of what is bent."""
+        found = states
+        for d, kind in enumerate(self.kinds):
+            if (bend := bend_of(kind)) is not None:
+                centre, scale, width = bend
+                found = found.copy() if found is states else found
+                found[:, d] = width * np.arcsinh((states[:, d] - centre) / scale)
+        return found
+
+    def bent_slopes(self, states: Array, d: int) -> Array:
+        """The derivative (n,) of that coordinate by variable `d`: 1 if it is not bent."""
+        bend = bend_of(self.kinds[d]) if self.kinds else None
+        if bend is None:
+            return np.ones(len(states))
+        centre, scale, width = bend
+        slopes: Array = width / np.hypot(states[:, d] - centre, scale)
+        return slopes
+
     def project(self, states: Array) -> Array:
         """Points whose Euclidean distances are those of Omega: (n, D + k) from normalised states (n, D).
 
@@ -100,19 +126,18 @@ class Kernel:
             scaled: Array = states * roots
         else:
             columns = [np.zeros((len(states), 0))]
-            for x, root, kind in zip(states.T, roots, self.kinds, strict=True):
+            for x, root, kind in zip(self.bent(states).T, roots, self.kinds, strict=True):
                 period = period_of(kind)
                 if period is not None:
                     turns = x / period
                     angle = 2 * np.pi * (turns - np.round(turns))
                     columns.append(root * np.column_stack([np.cos(angle), np.sin(angle)]))
-                elif kind == "real":
+                elif kind != "category":
                     columns.append(root * x[:, None])
             scaled = np.hstack(columns)
         if not len(self.factors):
             return scaled
-        real = np.array([kind == "real" for kind in self.kinds]) if self.kinds else np.ones(states.shape[1])
-        return np.hstack([scaled, states @ (self.factors * real).T])
+        return np.hstack([scaled, self.bent(states) @ (self.factors * self.on_line).T])
 
     def apart(self, a: Array, b: Array) -> Array | float:
         """What categories add to the squared distances (n, m) of normalised states (n, D) and (m, D)."""
@@ -145,13 +170,13 @@ class Kernel:
         return self.signal_variance * shape
 
     def rise(self, d: int, apart: Array) -> Array:
-        """The derivative of r^2, factors aside, by normalised variable `d`, from its differences `apart`."""
+        """The derivative of r^2, factors aside, by coordinate `d` of `bent` states, from its differences `apart`."""
         kind = self.kinds[d] if self.kinds else "real"
         period = period_of(kind)
         if period is not None:
             turn: Array = self.relevance[d] * 4 * np.pi / period * np.sin(2 * np.pi * apart / period)
             return turn
-        return 2 * self.relevance[d] * apart if kind == "real" else np.zeros_like(apart)
+        return np.zeros_like(apart) if kind == "category" else 2 * self.relevance[d] * apart
 
     def bends(self, squared: Array) -> Array:
         """Second derivatives of covariances by the squared distances r^2."""
@@ -190,7 +215,8 @@ def kernel_of(message: Mapping[str, Any], dim: int) -> Kernel:
         if (variable or 0) >= dim:
             raise ValueError(f"a column {column!r} of states of {dim} variables")
         kind = "real" if variable is None or not kernel.kinds else kernel.kinds[variable]
-        if variable is not None and (kind == "category" or (kind == "real") != (name in ("linear", "bounded"))):
+        fits = period_of(kind) is None if name in ("linear", "bounded") else period_of(kind) is not None
+        if variable is not None and (kind == "category" or not fits):
             raise ValueError(f"a column {column!r} of a variable that is {kind}")
     return kernel
 
@@ -210,11 +236,22 @@ def period_of(kind: str) -> float | None:
     return float(kind.removeprefix("periodic:")) if kind.startswith("periodic:") else None
 
 
+def bend_of(kind: str) -> tuple[float, float, float] | None:
+    """C, S and W of "asinh:C:S:W"; None for the other kinds of state variables."""
+    if not kind.startswith("asinh:"):
+        return None
+    centre, scale, width = (float(number) for number in kind.split(":")[1:])
+    return centre, scale, width
+
+
 def _kinds(value: Any) -> tuple[str, ...]:
     kinds = tuple(str(kind) for kind in value)
     for kind in kinds:
         period = period_of(kind)
-        if period is None and kind not in ("real", "category"):
+        bend = bend_of(kind)
+        if bend is not None and not (np.isfinite(bend).all() and min(bend[1:]) > 0):
+            raise ValueError(f"a bend whose scale or width is not positive: {kind!r}")
+        if period is None and bend is None and kind not in ("real", "category"):
             raise ValueError(f"a state variable of kind {kind!r}, which this version of the package does not know")
         if period is not None and not 0 < period < np.inf:
             raise ValueError(f"a period that is not positive: {kind!r}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from criticd._kernel import BOUND, function_of, period_of
+from criticd._kernel import BOUND, bend_of, function_of, period_of
 from criticd._model import Model
 
 
@@ -32,7 +32,7 @@ class _Value(torch.nn.Module):
             "weights": snapshot.weights,
             "level": level,
             "roots": np.sqrt(snapshot.kernel.relevance),
-            "factors": snapshot.kernel.factors * [kind == "real" for kind in self._kinds],
+            "factors": snapshot.kernel.factors * snapshot.kernel.on_line,
             "dictionary": snapshot.dictionary,
             "basis": snapshot.kernel.project(snapshot.dictionary),
             "column_variances": snapshot.kernel.column_variances,
@@ -84,17 +84,21 @@ class _Value(torch.nn.Module):
 
     def _squares(self, z: Any) -> Any:
         """r^2 (n, m), as `Kernel.project` and `Kernel.apart` have it, one coordinate at a time."""
-        found = [z[:, :0]]
+        found, lines = [z[:, :0]], [z[:, :0]]
         apart = torch.zeros(len(z), len(self.dictionary), dtype=torch.float64, device=z.device)
         for d, kind in enumerate(self._kinds):
-            if kind == "real":
-                found.append(self.roots[d] * z[:, d : d + 1])
+            x = z[:, d : d + 1]
+            if (bend := bend_of(kind)) is not None:
+                x = bend[2] * torch.asinh((x - bend[0]) / bend[1])
+            lines.append(x)
+            if kind == "real" or bend is not None:
+                found.append(self.roots[d] * x)
             elif kind == "category":
                 apart = apart + 2 * self.roots[d] ** 2 * (z[:, d : d + 1] != self.dictionary[:, d])
             else:
                 angle = self._angle(z, d)
                 found.append(self.roots[d] * torch.stack([torch.cos(angle), torch.sin(angle)], dim=1))
-        points = torch.cat([*found, z @ self.factors.T], dim=1)
+        points = torch.cat([*found, torch.cat(lines, dim=1) @ self.factors.T], dim=1)
         for a, b in zip(points.T, self.basis.T, strict=True):
             apart = apart + (a[:, None] - b) ** 2
         return apart

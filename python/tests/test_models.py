@@ -21,13 +21,16 @@ KINDS: dict[str, tuple[str, ...]] = {
     "mixed": ("real", "periodic:3.5", "category"),
     "categories": ("category", "category", "category"),
     "circles": ("periodic:2", "periodic:0.5", "real"),
+    "bent": ("asinh:-0.5:0.25:0.75", "real", "asinh:0.5:2:1.5"),
     "columns": (),
     "mixed columns": ("real", "periodic:3.5", "category"),
+    "bent columns": ("asinh:-0.5:0.25:0.75", "periodic:3.5", "category"),
     "about a mean": (),
 }
 COLUMNS = {
     "columns": ("constant", "linear:0", "bounded:1", "linear:2"),
     "mixed columns": ("constant", "bounded:0", "cosine:1", "sine:1"),
+    "bent columns": ("constant", "bounded:0", "cosine:1", "sine:1"),
 }
 
 

@@ -73,7 +73,8 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "WHETHER", default_value = "auto", value_parser = linear_columns)]
     linear_columns: LinearColumns,
     /// Kind of each state variable, separated by commas: real, periodic:P (repeats after P, in its own unit), periodic (the period is
-    /// learned by evidence) or category (equal or different, never near) [default: all real]
+    /// learned by evidence), asinh:C:S:W (enters as W asinh((x - C) / S)) or category (equal or different, never near) [default: all real, or
+    /// bent where they are far from normal]
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     state_kinds: Vec<KindSetting>,
     /// Independent noise of returns (correlated) or of rewards (white: only for deterministic transitions; it selects by

@@ -745,7 +745,7 @@ fn variables(model: &ModelStatus, (shares, found): (&[Option<f64>], Option<&Refi
         let (own, directions) = (kernel.relevance.of(i), directions(i));
         let unit = match kernel.kinds.get(i).copied().unwrap_or_default() {
             StateKind::Real => Some(scale),
-            // Along the circle.
+            StateKind::Bent(bend) => Some(scale * bend.unit()),
             StateKind::Periodic(period) => Some(period / std::f64::consts::TAU),
             StateKind::Category => None,
         };

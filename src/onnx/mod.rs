@@ -12,7 +12,7 @@ mod proto;
 
 use crate::learner::heads::{HeadBasis, HeadsSnapshot};
 use crate::math::columns::{BOUND, GivenFunction};
-use crate::math::embedding::StateKind;
+use crate::math::embedding::{Bend, StateKind};
 use crate::math::kernel::{Kernel, Profile};
 use crate::snapshot::Snapshot;
 use crate::wire;
@@ -335,9 +335,37 @@ fn matern52(graph: &mut Graph, squared: &str) -> String {
     graph.node("Mul", &[&polynomial, &decay])
 }
 
+/// The states with the coordinates of bent variables. Runtimes have no Asinh of double precision: its logarithm stands for it.
+fn bent(graph: &mut Graph, kernel: &Kernel, normalised: &str) -> String {
+    if !kernel.kinds.iter().any(StateKind::is_bent) {
+        return normalised.to_owned();
+    }
+    let mut parts = Vec::with_capacity(kernel.kinds.len());
+    for (d, kind) in kernel.kinds.iter().enumerate() {
+        let x = graph.columns(normalised, &[d]);
+        let StateKind::Bent(Bend { centre, scale, width }) = *kind else {
+            parts.push(x);
+            continue;
+        };
+        let [centre, scale, width, one] = [centre, scale, width, 1.0].map(|number| graph.number(number));
+        let moved = graph.node("Sub", &[&x, &centre]);
+        let z = graph.node("Div", &[&moved, &scale]);
+        let (size, sign) = (graph.node("Abs", &[&z]), graph.node("Sign", &[&z]));
+        let square = graph.node("Mul", &[&z, &z]);
+        let square = graph.node("Add", &[&square, &one]);
+        let root = graph.node("Sqrt", &[&square]);
+        let sum = graph.node("Add", &[&size, &root]);
+        let log = graph.node("Log", &[&sum]);
+        let signed = graph.node("Mul", &[&log, &sign]);
+        parts.push(graph.node("Mul", &[&signed, &width]));
+    }
+    graph.concat(&parts)
+}
+
 /// `Kernel::project` as a graph, without categories: the points, and the number of their coordinates. If that is 0, the points
 /// are a column of zeros.
 fn projected(graph: &mut Graph, kernel: &Kernel, normalised: &str, dim: usize) -> (String, usize) {
+    let normalised = &bent(graph, kernel, normalised);
     let roots: Vec<f64> = kernel.metric.relevance(dim).iter().map(|a| a.sqrt()).collect();
     let (mut parts, mut width) = (Vec::new(), 0);
     if kernel.kinds.is_empty() {
@@ -348,7 +376,7 @@ fn projected(graph: &mut Graph, kernel: &Kernel, normalised: &str, dim: usize) -
     for (d, kind) in kernel.kinds.iter().enumerate() {
         let period = match *kind {
             StateKind::Category => continue,
-            StateKind::Real => None,
+            StateKind::Real | StateKind::Bent(_) => None,
             StateKind::Periodic(period) => Some(period),
         };
         let (x, root) = (graph.columns(normalised, &[d]), graph.number(roots[d]));
@@ -366,7 +394,7 @@ fn projected(graph: &mut Graph, kernel: &Kernel, normalised: &str, dim: usize) -
     }
     let factors = kernel.metric.factors();
     if !factors.is_empty() {
-        let along = |d: usize, k: usize| if kernel.kind_of(d) == StateKind::Real { factors[k][d] } else { 0.0 };
+        let along = |d: usize, k: usize| if kernel.kind_of(d).is_line() { factors[k][d] } else { 0.0 };
         let matrix = graph.constant(Array::matrix(&DMatrix::from_fn(dim, factors.len(), along)));
         parts.push(graph.node("MatMul", &[normalised, &matrix]));
         width += factors.len();

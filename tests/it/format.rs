@@ -1,5 +1,5 @@
-//! Directories of formats 5 to 8, the present one, are read by every later program: values of actions, heads that came at run time, a
-//! critic that was learned again; labels, an advisor; rows that were taken back; values about a mean function. Older formats are read in `tests/it/recovery.rs`.
+//! Directories of formats 5 to 10, the present one, are read by every later program: values of actions, heads that came at run time, a
+//! critic that was learned again; labels, an advisor; rows that were taken back; values about a mean function, a period to be learned, a bent variable. Older formats are read in `tests/it/recovery.rs`.
 
 use crate::support::harness::{NOW, caller, config};
 use crate::support::refits::carry_out;
@@ -35,6 +35,9 @@ const ABOUT: &str = "[[critic]]\nname = \"about\"\nmean = { constant = -1.0, wei
 /// Behind those of format 8.
 const TURNS: &str = "[[critic]]\nname = \"turns\"\nstate_kinds = [\"periodic\"]\ndiscount = 0.9\ndictionary_max = 8\n\
     refresh_rows = 32\nwarmup_rows = 20\nrefit_first_rows = 0\n";
+/// Behind those of format 9.
+const BENT: &str = "[[critic]]\nname = \"bent\"\nstate_kinds = [\"asinh:0.3:0.2:1.5\"]\ndiscount = 0.9\ndictionary_max = 8\n\
+    refresh_rows = 32\nwarmup_rows = 20\nrefit_first_rows = 0\n";
 const STATES: [f64; 4] = [0.0, 0.3, 0.6, 0.9];
 
 fn fixture(version: u32) -> PathBuf {
@@ -47,7 +50,8 @@ fn settings(version: u32) -> (String, &'static [&'static str]) {
         ..6 => (SETTINGS.to_owned(), &["late"]),
         6 | 7 => (SETTINGS.to_owned() + ADVISOR, &["late", "sold"]),
         8 => (SETTINGS.to_owned() + ABOUT + ADVISOR, &["late", "sold"]),
-        _ => (SETTINGS.to_owned() + ABOUT + TURNS + ADVISOR, &["late", "sold"]),
+        9 => (SETTINGS.to_owned() + ABOUT + TURNS + ADVISOR, &["late", "sold"]),
+        _ => (SETTINGS.to_owned() + ABOUT + TURNS + BENT + ADVISOR, &["late", "sold"]),
     }
 }
 
@@ -193,6 +197,10 @@ impl Daemon {
             let turns = board.get(3).unwrap().evaluate(&STATES, Ask::VARIANCE).unwrap();
             answers["turns"] = json!([turns.mean.as_slice(), turns.variance]);
         }
+        if version >= 10 {
+            let bent = board.get(4).unwrap().evaluate(&STATES, Ask::VARIANCE).unwrap();
+            answers["bent"] = json!([bent.mean.as_slice(), bent.variance]);
+        }
         answers
     }
 }
@@ -277,11 +285,16 @@ fn a_directory_of_format_version_8_gives_the_values_that_it_gave() {
 
 #[test]
 fn a_directory_of_format_version_9_gives_the_values_that_it_gave() {
-    assert_eq!(VERSION, 9, "a new format needs a directory of its own");
-    if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
-        write(&fixture(9));
-    }
     gives_the_values_that_it_gave(9, ADOPTED | HEADS | REBUILT | ADVICE | REMOVED);
+}
+
+#[test]
+fn a_directory_of_format_version_10_gives_the_values_that_it_gave() {
+    assert_eq!(VERSION, 10, "a new format needs a directory of its own");
+    if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
+        write(&fixture(10));
+    }
+    gives_the_values_that_it_gave(10, ADOPTED | HEADS | REBUILT | ADVICE | REMOVED);
 }
 
 fn gives_the_values_that_it_gave(version: u32, has: u32) {

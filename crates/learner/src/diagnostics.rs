@@ -95,6 +95,11 @@ pub enum Diagnostic {
         /// Correlation of two, in [-1, 1]; of more the least in size among the pairs that are strongly correlated.
         correlation: f64,
     },
+    /// The kernel sees state variables bent, since they are far from normal.
+    Bent {
+        /// Names of the one or more.
+        variables: Vec<String>,
+    },
     /// The settings leave the period of a state variable open.
     Period {
         /// Its name.

@@ -56,8 +56,12 @@ fn add_slopes(snapshot: &Snapshot, head: usize, inputs: &[f64], out: &mut [f64])
                 *slope += rise * relevance[d] * half_slope(kernel.kind_of(d), state[d], element[d]);
             }
             for factor in factors {
-                let along: f64 = factor.iter().zip(state).zip(element).map(|((f, x), y)| f * (x - y)).sum();
-                slope.iter_mut().zip(factor).for_each(|(slope, f)| *slope += rise * along * f);
+                let apart =
+                    |d: usize| Some(kernel.kind_of(d).on_line(state[d])? - kernel.kind_of(d).on_line(element[d])?);
+                let along: f64 = factor.iter().enumerate().filter_map(|(d, f)| Some(f * apart(d)?)).sum();
+                for (d, (slope, f)) in slope.iter_mut().zip(factor).enumerate() {
+                    *slope += rise * along * f * line_slope(kernel.kind_of(d), state[d]);
+                }
             }
         }
         let scaled = slope.iter().zip(&snapshot.inputs.scale).map(|(slope, scale)| slope / scale);
@@ -72,14 +76,25 @@ fn add_slopes(snapshot: &Snapshot, head: usize, inputs: &[f64], out: &mut [f64])
 fn half_slope(kind: StateKind, x: f64, other: f64) -> f64 {
     match kind {
         StateKind::Real => x - other,
+        StateKind::Bent(bend) => (bend.at(x) - bend.at(other)) * bend.slope(x),
         StateKind::Periodic(period) => (TAU * (x - other) / period).sin() * TAU / period,
         StateKind::Category => 0.0,
+    }
+}
+
+/// The derivative by x of what directions go along: 0 where they do not.
+fn line_slope(kind: StateKind, x: f64) -> f64 {
+    match kind {
+        StateKind::Real => 1.0,
+        StateKind::Bent(bend) => bend.slope(x),
+        StateKind::Periodic(_) | StateKind::Category => 0.0,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::embedding::Bend;
     use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
     use crate::snapshot::tests::model;
     use crate::snapshot::{Ask, Inputs};
@@ -90,7 +105,8 @@ mod tests {
     fn slopes_are_those_of_the_value() {
         let factors = vec![vec![0.3, 0.0, -0.4]];
         let metrics = [Metric::Isotropic(0.5), Metric::Factor { relevance: vec![0.5, 0.2, 0.1], factors }];
-        let kinds = [StateKind::Real, StateKind::Periodic(3.0), StateKind::Real];
+        let bent = StateKind::Bent(Bend { centre: 0.4, scale: 0.3, width: 0.8 });
+        let kinds = [StateKind::Real, StateKind::Periodic(3.0), bent];
         for (metric, profile) in metrics.into_iter().zip([Profile::Gaussian, Profile::Matern52]) {
             let kernel = Kernel::gaussian(2.0, 0.1, metric).with_profile(profile).with_kinds(&kinds);
             let snapshot = Snapshot {

@@ -8,6 +8,7 @@
 //! counts, so that whoever evaluates snapshots evaluates it.
 
 use crate::math::columns::{GivenColumn, GivenFunction};
+use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use crate::math::level::about_both;
 use crate::snapshot::{Ask, Evaluator, Inputs, Snapshot};
@@ -82,6 +83,13 @@ fn is_in_range(number: f64) -> bool {
 }
 
 impl Mean {
+    /// Whether its model, or one that this stands on, sees a variable bent.
+    pub fn is_bent(&self) -> bool {
+        let first = self.model.as_ref().map(|model| &**model.snapshot());
+        let mut all = std::iter::successors(first, |of| of.mean.as_deref());
+        all.any(|of| of.hyperparameters.kernel.kinds.iter().any(StateKind::is_bent))
+    }
+
     /// The function that is written like this. That of a MODEL file is not known yet: [`Mean::of_model`].
     ///
     /// # Errors

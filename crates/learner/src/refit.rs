@@ -2,6 +2,7 @@
 
 mod actions;
 mod apart;
+mod bends;
 mod by_evidence;
 mod by_heads;
 mod by_returns;

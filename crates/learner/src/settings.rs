@@ -502,12 +502,11 @@ impl Settings {
     /// file says.
     pub fn are_valid(&self) -> bool {
         let positive = |value: f64| value.is_finite() && value > 0.0;
-        let sound = |kind: &KindSetting| !matches!(kind.kind(), StateKind::Periodic(period) if !positive(period));
         (0.0..=1.0).contains(&self.discount)
             && !self.rewards.is_empty()
             && self.action_value.as_ref().is_none_or(|of| of.space.is_sound())
             && self.mean.as_ref().is_none_or(|mean| self.may_have_mean() && mean.missing().is_none())
-            && self.state_kinds.iter().all(sound)
+            && self.state_kinds.iter().all(|kind| kind.kind().is_sound())
             && positive(self.tolerance)
             && !matches!(self.lambda, Lambda::Fixed(lambda) if !(0.0..=1.0).contains(&lambda))
             && self.rho_max.is_none_or(|most| most > 0.0)
@@ -539,6 +538,11 @@ impl Settings {
             kinds if kinds == dim || kinds + self.action_width() == dim => Ok(()),
             kinds => Err(KindsMismatch { kinds, dim }),
         }
+    }
+
+    /// Whether refits may bend variables that are far from normal: where no kinds are named, and values of states alone are learned.
+    pub fn may_bend(&self) -> bool {
+        self.state_kinds.is_empty() && self.action_value.is_none() && !self.learns_heads() && self.selects_by_returns()
     }
 
     /// Discrete actions whose unit vectors are the last coordinates of each state; 0 where there are none.

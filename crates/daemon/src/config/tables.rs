@@ -392,9 +392,9 @@ pub(super) static CRITIC: [Setting<Settings>; 47] = [
         state_kinds,
         Restart,
         |kinds: &Vec<KindSetting>| expect(kinds.len() <= 4096, "one for each state variable, at most 4096"),
-        "Kind of each state variable, one word for each; empty if all are \"real\". \"periodic:P\" repeats after P, in \
-         the unit of the state (6.283185307179586 for an angle in radians); of \"periodic\" alone refits learn the period, and \
-         until they find one it is \"real\". Two values of a \"category\" are equal or different, never near."
+        "Kind of each state variable, one word for each; empty if all are \"real\", or bent by refits where they are far from \
+         normal. \"periodic:P\" repeats after P, in the unit of the state (6.283185307179586 for an angle in radians); of \"periodic\" alone refits learn the period, and \
+         until they find one it is \"real\". \"asinh:C:S:W\" enters as W asinh((x - C) / S). Two values of a \"category\" are equal or different, never near."
     ),
     mean::MEAN,
     actions::INPUTS,

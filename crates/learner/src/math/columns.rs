@@ -23,7 +23,7 @@ pub const BOUND: f64 = 4.0;
 pub enum GivenFunction {
     /// 1.
     Constant,
-    /// The variable of this number, which is real.
+    /// The variable of this number, which is real, or bent: then as it is before it is bent.
     Linear(usize),
     /// The same, no farther from 0 than [`BOUND`].
     Bounded(usize),
@@ -107,7 +107,7 @@ impl fmt::Debug for GivenColumn {
 
 impl GivenColumn {
     /// The constant with prior variance `constant` (none for 0), and with `linear` each coordinate of states (`dim`,) of these kinds (none for
-    /// all real): a real variable itself, as `line` has it, of a periodic one cosine and sine, of a category nothing, since its values
+    /// all real): a real or bent variable itself, as `line` has it, of a periodic one cosine and sine, of a category nothing, since its values
     /// have no order.
     pub fn constant_and_linear(
         constant: f64,
@@ -122,7 +122,7 @@ impl GivenColumn {
         }
         for d in 0..dim {
             let functions: &[GivenFunction] = match kinds.get(d).copied().unwrap_or_default() {
-                StateKind::Real => &[line(d)],
+                StateKind::Real | StateKind::Bent(_) => &[line(d)],
                 StateKind::Periodic(_) => &[GivenFunction::Cosine(d), GivenFunction::Sine(d)],
                 StateKind::Category => &[],
             };
@@ -167,7 +167,7 @@ impl GivenColumn {
         let kind = |d: usize| kinds.get(d).copied().unwrap_or_default();
         let is_there = match self.function {
             GivenFunction::Constant => true,
-            GivenFunction::Linear(d) | GivenFunction::Bounded(d) => d < dim && kind(d) == StateKind::Real,
+            GivenFunction::Linear(d) | GivenFunction::Bounded(d) => d < dim && kind(d).is_line(),
             GivenFunction::Cosine(d) | GivenFunction::Sine(d) => d < dim && matches!(kind(d), StateKind::Periodic(_)),
         };
         is_there && self.variance.is_finite() && self.variance > 0.0

@@ -147,7 +147,7 @@ fn gaussian_constant(problem: &Problem) -> f64 {
 mod tests {
     use super::*;
     use crate::math::columns::{GivenColumn, GivenFunction};
-    use crate::math::embedding::StateKind;
+    use crate::math::embedding::{Bend, StateKind};
     use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
     use proptest::prelude::*;
     use proptest::test_runner::RngSeed;
@@ -157,8 +157,9 @@ mod tests {
 
     /// A random problem: some nodes, differences among them (or none), H columns, and a model of one of the three kinds.
     fn problems() -> impl Strategy<Value = (Problem, Hyperparameters, Vec<f64>)> {
-        let all = [StateKind::Real, StateKind::Periodic(1.7), StateKind::Category];
-        let shapes = (0usize..3, any::<bool>(), any::<bool>(), any::<bool>(), 0usize..3);
+        let bent = StateKind::Bent(Bend { centre: 0.4, scale: 0.3, width: 0.8 });
+        let all = [StateKind::Real, StateKind::Periodic(1.7), StateKind::Category, bent];
+        let shapes = (0usize..3, any::<bool>(), any::<bool>(), any::<bool>(), 0usize..4);
         (1usize..4, 3usize..12, 1usize..3, shapes).prop_flat_map(move |(dim, n, columns, shape)| {
             let (kind, white, matern, mixed, shift) = shape;
             let numbers = |len: usize| proptest::collection::vec(-2.0f64..2.0, len);
@@ -167,7 +168,7 @@ mod tests {
                 move |(mut states, observed, mut parameters, mut dictionary)| {
                     for (k, x) in states.iter_mut().chain(&mut dictionary).enumerate() {
                         // Categories: a few values, so that some are equal.
-                        if mixed && all[(k % dim + shift) % 3] == StateKind::Category {
+                        if mixed && all[(k % dim + shift) % 4] == StateKind::Category {
                             *x = x.round();
                         }
                     }
@@ -179,7 +180,7 @@ mod tests {
                     };
                     let noise = if white { NoiseModel::White } else { NoiseModel::Correlated };
                     let kinds: Vec<StateKind> =
-                        (0..dim).map(|d| all[(d + shift) % 3]).take(if mixed { dim } else { 0 }).collect();
+                        (0..dim).map(|d| all[(d + shift) % 4]).take(if mixed { dim } else { 0 }).collect();
                     let profile = if matern { Profile::Matern52 } else { Profile::Gaussian };
                     let like = Hyperparameters {
                         kernel: Kernel::gaussian(1.0, 1.0, metric).with_profile(profile).with_kinds(&kinds),

@@ -102,7 +102,7 @@ pub struct Kernel {
     pub profile: Profile,
     /// What each state variable is (D,); empty if all are real, which [`Kernel::with_kinds`] sees to. Differences x - x' are
     /// taken in the [embedding](super::embedding), each variable with its one relevance; directions of a factor model go along
-    /// real variables alone, what they say of others is not read.
+    /// lines, bent or not, alone: what they say of others is not read.
     #[serde(default)]
     pub kinds: Vec<StateKind>,
     /// Explicit columns; where there are any, b is 0 and the constant is one of them.
@@ -294,10 +294,12 @@ impl Kernel {
     }
 
     /// How far variable `d` of states (`dim`,) must go, all others where they are, for r^2 to reach 1, in the unit of the
-    /// coordinate: infinite if it does not matter, along the circle if it is periodic, none for a category.
+    /// coordinate: infinite if it does not matter, along the circle if it is periodic, as it goes about 0 if it is bent, none for a
+    /// category.
     pub fn lengthscale(&self, d: usize, dim: usize) -> Option<f64> {
         match self.kind_of(d) {
             StateKind::Real => Some(1.0 / self.metric.matrix(dim).at(d, d).sqrt()),
+            StateKind::Bent(bend) => Some(bend.unit() / self.metric.matrix(dim).at(d, d).sqrt()),
             StateKind::Periodic(period) => Some(period / (TAU * self.metric.relevance_of(d).sqrt())),
             StateKind::Category => None,
         }
@@ -339,15 +341,15 @@ impl Kernel {
         self.columns.len()
     }
 
-    /// Length of a projected state: one for each real variable, two for each other, plus one per factor and per column.
+    /// Length of a projected state: one for each line, two for each other variable, plus one per factor and per column.
     pub fn projected_dim(&self, dim: usize) -> usize {
-        dim + self.count(|kind| *kind != StateKind::Real) + self.metric.factors().len() + self.columns.len()
+        dim + self.count(|kind| !kind.is_line()) + self.metric.factors().len() + self.columns.len()
     }
 
     /// Map states (n, D), row-major, to points whose Euclidean distance is the metric's:
     /// (sqrt(a_1) x_1, ..., sqrt(a_D) x_D, f_1' x, ..., f_k' x).
     ///
-    /// A periodic variable has two places, for its point of the circle. Then come categories, two places for each: its value,
+    /// A bent variable has its bent coordinate instead of x, in directions too. A periodic variable has two places, for its point of the circle. Then come categories, two places for each: its value,
     /// and what two different ones add to the squared distance, 2 a. Last come the values of the columns, which are no
     /// coordinates. [`Kernel::eval`] and the others know.
     ///
@@ -405,18 +407,21 @@ impl Kernel {
     /// [`Kernel::project_into`] where some state variable is not real.
     fn project_kinds_into(&self, dim: usize, states: &[f64], out: &mut Vec<f64>) {
         assert!(self.is_of(dim), "the kernel is of another dimension");
+        let mut lines = vec![0.0; dim];
         for x in states.chunks_exact(dim) {
             for (d, (&x, kind)) in x.iter().zip(&self.kinds).enumerate() {
                 let root = self.metric.relevance_of(d).sqrt();
                 match *kind {
-                    StateKind::Real => out.push(root * x),
+                    StateKind::Real | StateKind::Bent(_) => {
+                        lines[d] = kind.on_line(x).expect("a line");
+                        out.push(root * lines[d]);
+                    }
                     StateKind::Periodic(period) => out.extend(on_circle(x, period).map(|coordinate| root * coordinate)),
                     StateKind::Category => {}
                 }
             }
             for factor in self.metric.factors() {
-                let along = |((f, x), kind): ((&f64, &f64), _)| if kind == &StateKind::Real { f * x } else { 0.0 };
-                out.push(factor.iter().zip(x).zip(&self.kinds).map(along).sum());
+                out.push(factor.iter().zip(&lines).map(|(f, x)| f * x).sum());
             }
             for (d, (&x, kind)) in x.iter().zip(&self.kinds).enumerate() {
                 if *kind == StateKind::Category {
@@ -645,6 +650,7 @@ impl Points {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::embedding::Bend;
 
     #[test]
     fn directions_are_those_of_the_metric() {
@@ -723,14 +729,15 @@ mod tests {
 
     #[test]
     fn angles_and_categories_are_as_far_apart_as_their_embedding() {
-        use StateKind::{Category, Periodic, Real};
+        use StateKind::{Bent, Category, Periodic, Real};
+        let bend = Bend { centre: 0.5, scale: 0.2, width: 0.6 };
         let metrics = [
             Metric::Isotropic(0.7),
             Metric::Ard(vec![0.5, 2.0, 0.8, 0.3]),
-            // What a direction says of variables that are not real is not read.
+            // What a direction says of variables that are no lines is not read.
             Metric::Factor { relevance: vec![0.5, 2.0, 0.8, 0.3], factors: vec![vec![0.6, 9.0, 9.0, -0.4]] },
         ];
-        let kinds = [Real, Periodic(3.0), Category, Real];
+        let kinds = [Real, Periodic(3.0), Category, Bent(bend)];
         let x: Vec<f64> = (0..4 * 40).map(|k| (f64::from(k) * 0.618).fract() * 8.0 - 4.0).collect();
         let x: Vec<f64> = x.iter().enumerate().map(|(k, x)| if k % 4 == 2 { x.round() } else { *x }).collect();
         for (metric, profile) in metrics.iter().flat_map(|m| [Profile::Gaussian, Profile::Matern52].map(|p| (m, p))) {
@@ -746,11 +753,12 @@ mod tests {
                 for (i, a) in x.chunks_exact(4).enumerate() {
                     let relevance = metric.relevance(4);
                     let angle = (std::f64::consts::PI * (a[1] - b[1]) / 3.0).sin();
-                    let along: f64 = metric.factors().iter().map(|f| f[0] * (a[0] - b[0]) + f[3] * (a[3] - b[3])).sum();
+                    let bent = 0.6 * (((a[3] - 0.5) / 0.2).asinh() - ((b[3] - 0.5) / 0.2).asinh());
+                    let along: f64 = metric.factors().iter().map(|f| f[0] * (a[0] - b[0]) + f[3] * bent).sum();
                     let squared = relevance[0] * (a[0] - b[0]).powi(2)
                         + relevance[1] * 4.0 * angle * angle
                         + relevance[2] * if a[2] == b[2] { 0.0 } else { 2.0 }
-                        + relevance[3] * (a[3] - b[3]).powi(2)
+                        + relevance[3] * bent.powi(2)
                         + along * along;
                     let expected = 2.0 * profile.at(squared) + 0.5;
                     assert!((block.at(i, j) - expected).abs() < 1e-13, "{i} {j}");

@@ -187,6 +187,8 @@ fn own(prepared: Prepared<'_>, chosen: &Chosen, kernel: &Kernel, ratios: &[f64])
         settings,
         rows,
         inputs,
+        kinds: &settings.kinds(rows.dim),
+        bent: None,
         left_out: &dependence.left_out(),
         present: None,
         kernel: Some(&kernel.metric),

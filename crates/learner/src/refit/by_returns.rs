@@ -1,6 +1,7 @@
 //! Selection by held-out returns.
 
 use super::Prepared;
+use super::bends::bent;
 use super::error::RefitError;
 use super::first_guess::rescaled;
 use super::job::Candidate;
@@ -20,12 +21,15 @@ pub(super) fn select(prepared: Prepared<'_>) -> Result<Candidate, RefitError> {
     let settings = &job.settings;
     let left_out = dependence.left_out();
     let present = rescaled(&job.current.hyperparameters, &job.current.inputs, inputs);
+    let bent = bent(rows, inputs, settings, &left_out);
     let mut choosing = Rows::new(rows.dim, rows.rewards_per_row);
     choosing.extend(rows, 0..trial::choosing(job, rows.len()));
     let question = Question {
         settings,
         rows: &choosing,
         inputs,
+        kinds: &settings.kinds(rows.dim),
+        bent: bent.as_deref(),
         left_out: &left_out,
         // The data-driven first model is a stopgap: nothing has been selected for it. A kernel that takes a variable for something else
         // than the settings say by now does not compete either.

@@ -92,8 +92,8 @@ impl Climb<'_> {
                     }
                 }
             }
-            let along = (0..dim).filter(|&d| self.search.is_real(d)).count();
-            let left = (0..dim).filter(|&d| self.search.is_real(d) && !gone.contains(&d)).count();
+            let along = (0..dim).filter(|&d| self.search.is_line(d)).count();
+            let left = (0..dim).filter(|&d| self.search.is_line(d) && !gone.contains(&d)).count();
             let directions = match kind {
                 KernelKind::Factor(Some(k)) if along > 0 => k,
                 KernelKind::Factor(None) | KernelKind::Auto => left.saturating_sub(1).min(DIRECTIONS_MAX),
@@ -130,7 +130,7 @@ impl Climb<'_> {
     ) -> Result<Option<Found>, RefitError> {
         let dim = self.search.problem.dim();
         let gone = self.irrelevant(ard)?;
-        let left = (0..dim).filter(|d| self.search.is_real(*d) && !gone.contains(d)).count();
+        let left = (0..dim).filter(|d| self.search.is_line(*d) && !gone.contains(d)).count();
         let (mut last, mut best): (Found, Option<Found>) = (ard.clone(), None);
         for k in 1..=left.saturating_sub(1).min(DIRECTIONS_BESIDE) {
             if !self.allowance.left() {
@@ -227,7 +227,7 @@ impl Climb<'_> {
         let dim = self.search.problem.dim();
         let hyper = before.hyperparameters();
         let relevance = hyper.kernel.metric.relevance(dim);
-        let mut order: Vec<usize> = (0..dim).filter(|&d| self.search.is_real(d)).collect();
+        let mut order: Vec<usize> = (0..dim).filter(|&d| self.search.is_line(d)).collect();
         order.sort_by(|&a, &b| relevance[b].total_cmp(&relevance[a]));
         // What is left out cannot be part of a direction.
         let live = order.iter().filter(|&&d| relevance[d] > 0.0).count().max(1);

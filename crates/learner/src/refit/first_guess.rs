@@ -118,10 +118,15 @@ pub(super) fn weighted_moments(targets: &Matrix, weights: Option<&[f64]>) -> (f6
 pub(super) fn rescaled(hyperparameters: &Hyperparameters, from: &Inputs, to: &Inputs) -> Hyperparameters {
     let ratio: Vec<f64> = to.scale.iter().zip(&from.scale).map(|(to, from)| to / from).collect();
     let mut out = hyperparameters.clone();
-    // A period is a length, the relevance of what is not real has no unit.
-    for (kind, r) in out.kernel.kinds.iter_mut().zip(&ratio) {
-        if let StateKind::Periodic(period) = kind {
-            *period /= r;
+    // A period is a length, and so are centre and scale of what is bent; the relevance of what is not real has no unit.
+    for (d, (kind, r)) in out.kernel.kinds.iter_mut().zip(&ratio).enumerate() {
+        match kind {
+            StateKind::Periodic(period) => *period /= r,
+            StateKind::Bent(bend) => {
+                let moved = (from.shift[d] - to.shift[d]) / to.scale[d];
+                (bend.centre, bend.scale) = (bend.centre / r + moved, bend.scale / r);
+            }
+            StateKind::Real | StateKind::Category => {}
         }
     }
     let unit = |(d, r): (usize, &f64)| if hyperparameters.kernel.kind_of(d) == StateKind::Real { *r } else { 1.0 };

@@ -17,11 +17,12 @@ use std::borrow::Cow;
 const SHARE: f64 = 0.3;
 
 impl RefitJob {
-    /// Whether a kernel takes each state variable for what the settings say by now.
+    /// Whether a kernel takes each state variable for what the settings say by now, or for what they leave open.
     pub(super) fn is_of_kinds(&self, kernel: &Kernel) -> bool {
         let dim = self.window.dim();
-        let kinds = self.settings.kinds(dim);
-        (0..dim).all(|d| kernel.kind_of(d) == kinds.get(d).copied().unwrap_or_default())
+        let (kinds, may_bend) = (self.settings.kinds(dim), self.settings.may_bend());
+        let as_said = |d: usize| kernel.kind_of(d) == kinds.get(d).copied().unwrap_or_default();
+        (0..dim).all(|d| as_said(d) || may_bend && kernel.kind_of(d).is_bent())
     }
 
     /// The same question with the periods that its settings leave open: what the rows show, else what the present kernel has; and

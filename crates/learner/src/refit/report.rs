@@ -5,7 +5,6 @@ use super::screening::{Dependence, name, sampled};
 use super::search::{EvidenceKind, Found, Structure, StructureReport};
 use crate::diagnostics::Diagnostic;
 use crate::math::dense::Matrix;
-use crate::math::embedding::StateKind;
 use crate::math::evidence::parameter_names;
 use crate::math::kernel::{Direction, Hyperparameters};
 use crate::math::optimise::Ascent;
@@ -311,7 +310,8 @@ pub(super) fn variables(
             let support = support.and_then(|s| s[d]).filter(|_| kept);
             let kernel = &hyperparameters.kernel;
             let length = kernel.lengthscale(d, dim).filter(|_| relevance > 0.0);
-            let real = kernel.kind_of(d) == StateKind::Real;
+            // A bent variable has its deviation where it is bent.
+            let deviations = kernel.kind_of(d).is_line().then(|| 1.0 / relevance.sqrt());
             let copied = dependence.copies.iter().find(|&&(copy, _)| copy == d).map(|&(_, of)| of);
             let verdict = match copied {
                 _ if dependence.constant.contains(&d) => Verdict::Constant,
@@ -323,7 +323,7 @@ pub(super) fn variables(
                 name: name(inputs, d),
                 relevance,
                 lengthscale: length.map(|l| l * inputs.scale[d]),
-                lengthscale_in_deviations: length.filter(|_| real),
+                lengthscale_in_deviations: deviations.filter(|_| relevance > 0.0),
                 evidence_drop: support,
                 verdict,
             }
@@ -422,6 +422,10 @@ pub(super) fn rebuilt_diagnostics(
     }
     out.extend(dependence.diagnostics(inputs));
     out.extend(dependence.counted_twice(hyperparameters));
+    let kernel = &hyperparameters.kernel;
+    let bent = (0..inputs.dim()).filter(|&d| kernel.kind_of(d).is_bent()).map(|d| name(inputs, d));
+    let bent: Vec<String> = if report.selection.is_some() { bent.collect() } else { Vec::new() };
+    out.extend((!bent.is_empty()).then_some(Diagnostic::Bent { variables: bent }));
     out
 }
 

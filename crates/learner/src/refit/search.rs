@@ -313,7 +313,7 @@ impl Search {
         }
         for d in (0..directions).flat_map(|_| 0..dim) {
             // A direction's length squared is a relevance along it.
-            let most = if removed.contains(&d) || !self.is_real(d) { 0.0 } else { FACTOR_MAX };
+            let most = if removed.contains(&d) || !self.is_line(d) { 0.0 } else { FACTOR_MAX };
             bounds.lower.push(-most);
             bounds.upper.push(most);
             priors.push(Some(Prior { mean: 0.0, sd: 5.0 }));
@@ -331,8 +331,8 @@ impl Search {
     }
 
     /// Whether directions may go along state variable `d`.
-    pub(super) fn is_real(&self, d: usize) -> bool {
-        self.kinds.get(d).is_none_or(|kind| *kind == StateKind::Real)
+    pub(super) fn is_line(&self, d: usize) -> bool {
+        self.kinds.get(d).is_none_or(|kind| kind.is_line())
     }
 
     /// Evidence at a point, without its gradient; through a dictionary chosen there if it is the bound.

@@ -211,6 +211,92 @@ fn a_learner_finds_the_period_of_a_wheel_in_its_stream() {
     assert!(bits(&learner) == bits(&again), "a function of rows, settings and seed");
 }
 
+/// What steps forget a tenth of: three normal variables, seen as exponential, cube and themselves unless `straight`. Rewards depend on all.
+fn skewed(rows: usize, straight: bool) -> Window {
+    let mut window = Window::new(3, 1, rows);
+    let of = |seed: u64| normal(mix(&[17, seed]));
+    let mut x = [of(0), of(1), of(2)];
+    let seen = |x: [f64; 3]| if straight { x } else { [(1.3 * x[0]).exp(), x[1].powi(3), x[2]] };
+    for row in 0..rows {
+        let own = 10 * (row as u64 + 1);
+        let states = seen(x).to_vec();
+        let reward = (1.5 * x[0]).sin() + (1.5 * x[1]).sin() + 0.5 * x[2] + 0.3 * of(own);
+        let ends = row % 50 == 49;
+        (0..3).for_each(|d| x[d] = 0.9 * x[d] + (1.0f64 - 0.81).sqrt() * of(own + 1 + d as u64));
+        let batch = Batch::new(BatchParts {
+            stream: "prices".into(),
+            dim: 3,
+            rewards_per_row: 1,
+            states: [states, seen(x).to_vec()].concat(),
+            rewards: vec![reward],
+            truncated: Some(vec![ends]),
+            ..BatchParts::default()
+        })
+        .unwrap();
+        window.push(0, row == 0, &batch, 0);
+    }
+    window
+}
+
+/// Rows are learned and selected for, twice, the second time from what is read back.
+fn learned(settings: &Settings, straight: bool) -> (Learner, Vec<String>) {
+    let mut learner = Learner::new(settings.clone(), None);
+    let mut said = Vec::new();
+    for rows in [1500, 3000] {
+        let window = skewed(rows, straight);
+        learner = rmp_serde::from_slice(&rmp_serde::to_vec_named(&learner).unwrap()).unwrap();
+        assert!(learner.is_consistent());
+        learner.step(&window);
+        let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
+        let candidate = refit::run(&job, &|| true).unwrap();
+        said.extend(candidate.report.findings.iter().map(|finding| format!("{finding:?}")));
+        drop(learner.try_adopt(candidate, &window));
+    }
+    (learner, said)
+}
+
+#[test]
+fn a_learner_bends_what_is_far_from_normal() {
+    let own = Settings { discount: 0.8, refit_first_rows: 0, ..Settings::default() };
+    let (bent, said) = learned(&own, false);
+    let kernel = bent.hyperparameters().unwrap().kernel;
+    let kinds: Vec<bool> = (0..3).map(|d| kernel.kind_of(d).is_bent()).collect();
+    assert_eq!(kinds, [true, true, false], "{said:?}");
+    assert!(said.iter().any(|said| said.contains("Bent { variables: [\"state_0\", \"state_1\"] }")), "{said:?}");
+    let named = Settings { state_kinds: KindSetting::known(&[Real; 3]), ..own.clone() };
+    let (plain, _) = learned(&named, false);
+    let error = |learner: &Learner| -> f64 {
+        let snapshot = learner.snapshot(true).unwrap();
+        let squares = (0..400u64).map(|k| {
+            let x = [0, 1, 2].map(|d| normal(mix(&[23, 3 * k + d])));
+            // V: what is expected of each, summed over the steps to come.
+            let wave =
+                |x: f64, step: i32| (1.5 * x * 0.9f64.powi(step)).sin() * (-1.125 * (1.0 - 0.81f64.powi(step))).exp();
+            let line = 0.5 * x[2] / (1.0 - 0.8 * 0.9);
+            let waves: f64 = (0..80).map(|step| 0.8f64.powi(step) * (wave(x[0], step) + wave(x[1], step))).sum();
+            let seen = [(1.3 * x[0]).exp(), x[1].powi(3), x[2]];
+            (snapshot.evaluate(&seen, Ask::MEAN).unwrap().mean[(0, 0)] - waves - line).powi(2)
+        });
+        (squares.sum::<f64>() / 400.0).sqrt()
+    };
+    let (less, more) = (error(&bent), error(&plain));
+    assert!(less < 0.8 * more, "{less} {more}");
+    let (again, _) = learned(&own, false);
+    let bits = |learner: &Learner| rmp_serde::to_vec_named(learner).unwrap();
+    assert!(bits(&bent) == bits(&again), "a function of rows, settings and seed");
+}
+
+#[test]
+fn kinds_that_are_named_are_not_bent() {
+    let settings = Settings { discount: 0.8, refit_first_rows: 0, ..Settings::default() };
+    let named = Settings { state_kinds: KindSetting::known(&[Real; 3]), ..settings.clone() };
+    let bends = |learner: &Learner| !learner.hyperparameters().unwrap().kernel.kinds.is_empty();
+    assert!(!bends(&learned(&named, false).0));
+    // Normal variables have no bend to be tried: kernels are the same whether kinds are named or not.
+    let (open, known) = (learned(&settings, true).0, learned(&named, true).0);
+    assert_eq!(open.hyperparameters(), known.hyperparameters());
+}
+
 #[test]
 fn rows_in_which_a_wheel_hardly_moves_leave_its_period_as_it_was() {
     let (mut learner, _) = wheeled(true);

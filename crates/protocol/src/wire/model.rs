@@ -565,7 +565,7 @@ fn columns(
         }
         if !column.is_of(dim, kinds) {
             let message = format!(
-                "no state variable for {}: linear and bounded are of a real one, cosine and sine of a periodic one",
+                "no state variable for {}: linear and bounded are of a real or bent one, cosine and sine of a periodic one",
                 excerpt(&word)
             );
             return Err(out_of_range(field.name, message).at(i));

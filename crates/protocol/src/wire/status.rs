@@ -820,7 +820,7 @@ pub struct KernelStatus {
     pub signal_variance: f64,
     /// Square of the unit of the value.
     pub bias_variance: f64,
-    /// `real`, `periodic:P` or `category` of each state variable; left out where all are real.
+    /// `real`, `asinh:C:S:W`, `periodic:P` or `category` of each state variable; left out where all are real.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub kinds: Vec<StateKind>,

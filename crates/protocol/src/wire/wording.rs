@@ -52,6 +52,12 @@ pub fn kinds_mismatch(of: KindsMismatch) -> String {
     format!("state_kinds is for {} state variables, states have {}", of.kinds, of.dim)
 }
 
+/// Variables that the kernel sees bent.
+fn bent(variables: &[String]) -> String {
+    let names = variables.join(", ");
+    format!("the kernel bends what is far from normal: {names}; state_kinds = [\"real\", ...] keeps lines straight")
+}
+
 /// What came of a period that the settings leave open.
 fn period(variable: &str, found: Option<f64>, kept: Option<f64>) -> String {
     match (found, kept) {
@@ -111,6 +117,7 @@ pub fn diagnostic(of: &Diagnostic) -> String {
             format!("directions asked for: {asked}, given: {given}; the rows support no more within the budget")
         }
         Diagnostic::Correlated { variables, correlation } => together(variables, *correlation),
+        Diagnostic::Bent { variables } => bent(variables),
         Diagnostic::Period { variable, found, kept } => period(variable, *found, *kept),
         Diagnostic::TinyStates { variable, limit } => {
             format!("{variable} varies by less than {limit:e} and counts as a constant: use a larger unit")
@@ -301,6 +308,7 @@ mod tests {
             (Diagnostic::TraceGap { elements: 12, nats: 7.4, full: true }, "dictionary_max"),
             (Diagnostic::EvidenceLost { elements: 12, nats: 30.0 }, "dictionary_max"),
             (Diagnostic::NoiseAtFloor, "noise_floor"),
+            (Diagnostic::Bent { variables: vec!["price".into(), "size".into()] }, "price, size; state_kinds"),
             (Diagnostic::Period { variable: "angle".into(), found: Some(7.25), kept: Some(6.3) }, "after 7.25"),
             (Diagnostic::Period { variable: "angle".into(), found: None, kept: Some(6.3) }, "keeps 6.30 from before"),
             (Diagnostic::Period { variable: "angle".into(), found: None, kept: None }, "angle yet"),

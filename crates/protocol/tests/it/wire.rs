@@ -1057,7 +1057,8 @@ fn golden_snapshots_give_the_expected_values() {
     let kinds = ["isotropic", "ard", "factor"];
     let rewards = ["rewards_isotropic", "rewards_ard", "rewards_factor"];
     let returns = ["returns", "returns_means_only", "returns_rewards", "returns_provisional"];
-    let others = ["matern52_isotropic", "matern52_factor", "kinds_ard", "matern52_kinds_factor", "columns"];
+    let others =
+        ["matern52_isotropic", "matern52_factor", "kinds_ard", "matern52_kinds_factor", "bent_factor", "columns"];
     let plain = kinds.into_iter().chain(rewards).chain(["means_only", "no_bias_factor"]);
     for name in plain.chain(returns).chain(others) {
         let bytes = vector(&format!("snapshot_{name}.msgpack"));
@@ -1355,6 +1356,7 @@ fn faults_of_hyperparameter_files_are_named() {
         ("/kernel/profile", json!(52), "wrong_type", "kernel.profile"),
         ("/kernel/kinds", json!(["real", "angle"]), "out_of_range", "kernel.kinds"),
         ("/kernel/kinds", json!(["periodic:0", "real"]), "out_of_range", "kernel.kinds"),
+        ("/kernel/kinds", json!(["asinh:0:0:1", "real"]), "out_of_range", "kernel.kinds"),
         ("/kernel/kinds", json!("real"), "wrong_type", "kernel.kinds"),
         ("/kernel/columns", json!(["constant"]), "wrong_shape", "kernel.column_variances"),
         ("/kernel/columns", json!(["square:0"]), "wrong_shape", "kernel.column_variances"),

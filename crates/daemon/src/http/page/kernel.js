@@ -11,14 +11,14 @@ export function relevances() {
 
 /**
  * How far state variable k has to move, in its own unit, for a value to change: null for a category, which is equal or
- * different; Infinity where the kernel leaves the variable out. A period is gone round as a circle of that length.
+ * different; Infinity where the kernel leaves the variable out. A period is gone round as a circle of that length; what is bent counts as it goes about the mean.
  */
 export function lengthscale(/** @type {any} */ { kernel, scale }, /** @type {number} */ k) {
   const own = Array.isArray(kernel.relevance) ? kernel.relevance[k] : kernel.relevance;
   const relevance = own + (kernel.factors ?? []).reduce((/** @type {number} */ sum, /** @type {number[]} */ factor) => sum + factor[k] ** 2, 0);
-  const kind = kernel.kinds?.[k] ?? 'real';
+  const [kind, p, s, w] = (kernel.kinds?.[k] ?? 'real').split(':');
   if (kind === 'category') return relevance > 0 ? null : Infinity;
-  const unit = kind.startsWith('periodic:') ? Number(kind.slice(9)) / (2 * Math.PI) : scale[k];
+  const unit = kind === 'periodic' ? p / (2 * Math.PI) : w ? Math.hypot(p, s) / w * scale[k] : scale[k];
   return unit / Math.sqrt(relevance);
 }
 

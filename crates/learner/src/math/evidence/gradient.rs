@@ -177,7 +177,7 @@ impl GradientAccumulator {
         let diagonal = |e: usize| self.spread[e * dim + e];
         // sum w k1 times the squared distance in one state variable.
         let squares = self.embedding.places().iter().map(|place| match *place {
-            Place::Line(e) => diagonal(e),
+            Place::Line(e, _) => diagonal(e),
             Place::Circle(e, _) => diagonal(e) + diagonal(e + 1),
             Place::Category(c) => 2.0 * self.apart[c],
         });
@@ -188,10 +188,10 @@ impl GradientAccumulator {
                 out.extend(a.iter().zip(squares).map(|(a, square)| -0.5 * a * square));
             }
         }
-        // Directions go along real variables.
+        // Directions go along lines, bent or not.
         let lines = || {
             self.embedding.places().iter().enumerate().filter_map(|(d, place)| match *place {
-                Place::Line(e) => Some((d, e)),
+                Place::Line(e, _) => Some((d, e)),
                 _ => None,
             })
         };

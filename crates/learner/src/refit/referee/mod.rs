@@ -18,6 +18,7 @@ use super::error::{DeadEnd, RefitError};
 use super::search::{Found, Search, Structure, StructureReport};
 use crate::allowance::{self, Allowance};
 use crate::math::dictionary::{Dictionary, StoppingRule, pivoted_cholesky};
+use crate::math::embedding::StateKind;
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, Profile};
 use crate::math::optimise::Ascent;
@@ -78,11 +79,16 @@ const ROWS_OF_MANY_REWARDS: usize = 10_000;
 pub(super) type Note<'a> = &'a mut dyn FnMut(usize, &Structure, usize, &[Ascent]);
 
 /// What is asked.
+#[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
     pub(super) settings: &'a Settings,
     pub(super) rows: &'a Rows,
     /// Normalisation of the states that hyperparameters refer to.
     pub(super) inputs: &'a Inputs,
+    /// What each of them is; empty if all are real.
+    pub(super) kinds: &'a [StateKind],
+    /// The same with variables bent that are far from normal, which is compared as well; none if no variable is.
+    pub(super) bent: Option<&'a [StateKind]>,
     /// State variables that cannot matter beside the others.
     pub(super) left_out: &'a [usize],
     /// The present model's hyperparameters, in the coordinates of `inputs`, and its lambda.
@@ -123,15 +129,20 @@ impl Question<'_> {
     /// The kernel of a candidate.
     fn kernel(&self, shape: &KernelShape) -> Kernel {
         let dim = self.inputs.dim();
-        let kinds = self.settings.kinds(dim);
         let bias = if self.settings.leaves_constant_to_mean() { CONSTANT_SHARE } else { BIAS };
-        let kernel = Kernel::gaussian(1.0, bias, shape.metric.clone()).with_profile(shape.profile).with_kinds(&kinds);
+        let kernel =
+            Kernel::gaussian(1.0, bias, shape.metric.clone()).with_profile(shape.profile).with_kinds(&shape.kinds);
         if shape.linear { kernel.with_linear_columns(dim, LINEAR, self.settings.line()) } else { kernel }
     }
 
     /// A metric with the profile of the settings.
     fn shape(&self, metric: Metric, linear: bool) -> KernelShape {
-        KernelShape { metric, profile: self.settings.profile, linear }
+        KernelShape { metric, profile: self.settings.profile, linear, kinds: self.kinds.to_vec() }
+    }
+
+    /// The same question with variables bent, if some are to be.
+    fn bent(&self) -> Option<Self> {
+        self.bent.map(|kinds| Self { kinds, bent: None, ..*self })
     }
 
     /// Whether kernels of other kinds than the settings' are compared. They pay where values are learned; whether
@@ -150,7 +161,8 @@ impl Question<'_> {
     fn beside_present(&self, present: &Kernel) -> (KernelShape, bool) {
         let (linear, compared) = (present.linear_share() > 0.0, self.compared());
         let linear = if compared.contains(&linear) { linear } else { !linear };
-        let shape = KernelShape { metric: present.metric.clone(), profile: present.profile, linear };
+        let kinds = present.kinds.clone();
+        let shape = KernelShape { metric: present.metric.clone(), profile: present.profile, linear, kinds };
         let stays = self.kernel(&shape).lines().eq(present.lines());
         (shape, stays)
     }
@@ -192,6 +204,8 @@ struct KernelShape {
     profile: Profile,
     /// Whether constant and linear columns stand beside what the dictionary spans.
     linear: bool,
+    /// What each state variable is; empty if all are real.
+    kinds: Vec<StateKind>,
 }
 
 /// What one shape may have in common with another, whatever its numbers.
@@ -200,25 +214,33 @@ struct Kind {
     directed: bool,
     profile: Profile,
     linear: bool,
+    bent: bool,
 }
 
 impl Kind {
     fn differences(self, other: Self) -> usize {
-        [self.directed != other.directed, self.profile != other.profile, self.linear != other.linear]
-            .map(usize::from)
-            .iter()
-            .sum()
+        [
+            self.directed != other.directed,
+            self.profile != other.profile,
+            self.linear != other.linear,
+            self.bent != other.bent,
+        ]
+        .map(usize::from)
+        .iter()
+        .sum()
     }
 }
 
 impl KernelShape {
     fn kind(&self) -> Kind {
-        Kind { directed: !self.metric.factors().is_empty(), profile: self.profile, linear: self.linear }
+        let (directed, bent) = (!self.metric.factors().is_empty(), self.kinds.iter().any(StateKind::is_bent));
+        Kind { directed, profile: self.profile, linear: self.linear, bent }
     }
 
     /// `name` is the metric's.
     fn name(&self, name: &str) -> String {
-        if self.linear { format!("{name} + linear") } else { name.to_owned() }
+        let bent = if self.kind().bent { "bent " } else { "" };
+        format!("{bent}{name}{}", if self.linear { " + linear" } else { "" })
     }
 }
 
@@ -240,6 +262,8 @@ struct Pool<'a> {
     /// Whether the first of them is the present model's.
     has_present: bool,
     contenders: Vec<Contender>,
+    /// Whether the budget has sufficed for all of them.
+    all_there: bool,
     keep_going: KeepGoing<'a>,
     allowance: &'a Allowance,
 }
@@ -267,25 +291,9 @@ fn choose_with_pool<'a>(
     allowance: &'a Allowance,
 ) -> Result<(Choice, Pool<'a>), RefitError> {
     let mut pool = Pool::new(question, keep_going, allowance);
-    let mut all_there = true;
-    let mut goes_on = |pool: &Pool<'_>| {
-        all_there &= pool.members.is_empty() || allowance.left();
-        all_there
-    };
-    let compared = question.compared();
-    for (metric, &linear) in
-        question.kernel.iter().flat_map(|&metric| compared.iter().map(move |linear| (metric, linear)))
-    {
-        let shape = question.shape(metric.clone(), linear);
-        pool.add(shape.name("heads"), shape, None)?;
-    }
-    if let Some((present, _)) = question.present {
-        let ratio = present.noise_variance / present.kernel.signal_variance;
-        let (shape, stays) = question.beside_present(&present.kernel);
-        pool.has_present = stays;
-        pool.add(if stays { "present".to_owned() } else { shape.name("present metric") }, shape, Some(ratio))?;
-    }
+    pool.add_known()?;
     // Kernels beside columns join when all others are there, which are then the same whether columns are compared or not.
+    let compared = question.compared();
     let (mut beside, mut best_beside, both) = (Vec::new(), Vec::new(), compared.len() > 1);
     for (c, linear) in BEGIN {
         let linear = linear || compared == [true];
@@ -293,22 +301,22 @@ fn choose_with_pool<'a>(
         let name = shape.name(&name);
         if linear && both {
             beside.push((name, shape));
-        } else if compared.contains(&linear) && pool.has_not(&name) && goes_on(&pool) {
-            pool.add(name, shape, None)?;
+        } else if compared.contains(&linear) {
+            pool.join(name, shape)?;
         }
     }
     let evidence = Evidence::new(question, &pool.pieces);
     let (mut found, mut structures): (Option<FittedRelevances>, _) = (None, Vec::new());
     let rounds = if question.kernel.is_some() { 0 } else { SEARCH_ROUNDS };
     for number in 1..=rounds {
-        if !goes_on(&pool) {
+        if !pool.goes_on() {
             break;
         }
         let returns = pool.returns()?;
         let mut round = Round { number, note: &mut *note, structures: &mut structures, keep_going, allowance };
         let (proposals, next) = evidence.proposals(&returns, pool.pieces.columns(), found.take(), &mut round)?;
         found = next;
-        if !goes_on(&pool) {
+        if !pool.goes_on() {
             break;
         }
         let (aside, plain): (Vec<_>, Vec<_>) =
@@ -317,27 +325,27 @@ fn choose_with_pool<'a>(
             best_beside = best_of_each(aside).map(|proposal| (proposal.name, proposal.shape)).collect();
         }
         for proposal in joining(plain) {
-            if pool.has_not(&proposal.name) && goes_on(&pool) {
-                pool.add(proposal.name, proposal.shape, None)?;
-            }
+            pool.join(proposal.name, proposal.shape)?;
         }
     }
+    let bent = question.bent().filter(|_| rounds > 0 && pool.goes_on());
+    let found_bent = bent.map(|bent| pool.add_bent(&bent, &mut best_beside, note)).transpose()?.flatten();
     let may_be_smooth = question.has_other_kinds() && question.settings.profile == Profile::Matern52;
     if rounds > 0
         && may_be_smooth
-        && goes_on(&pool)
+        && pool.goes_on()
         && let Some((name, shape)) = pool.smooth(&evidence)?
     {
         pool.add(name, shape, None)?;
     }
     for (name, shape) in beside.into_iter().chain(best_beside) {
-        if pool.has_not(&name) && goes_on(&pool) {
-            pool.add(name, shape, None)?;
-        }
+        pool.join(name, shape)?;
     }
     let (hyperparameters, lambda, mut report) = pool.decide()?;
-    report.out_of_time = !all_there;
-    let found = found.map(|fitted| fitted.like(&hyperparameters.kernel.metric));
+    report.out_of_time = !pool.all_there;
+    let kernel = &hyperparameters.kernel;
+    let found = if kernel.kinds.iter().any(StateKind::is_bent) { found_bent.or(found) } else { found };
+    let found = found.map(|fitted| fitted.like(&kernel.metric));
     Ok((Choice { hyperparameters, lambda, report, found, structures }, pool))
 }
 
@@ -370,7 +378,24 @@ impl<'a> Pool<'a> {
         let chosen = pieces.sample(CANDIDATES, question.seed ^ 0xd1c7);
         let states = chosen.iter().flat_map(|&node| &pieces.states[node * dim..(node + 1) * dim]).copied().collect();
         let (members, contenders, lambdas) = (Vec::new(), Vec::new(), question.lambdas());
-        Self { question, pieces, lambdas, states, members, has_present: false, contenders, keep_going, allowance }
+        Self {
+            question,
+            pieces,
+            lambdas,
+            states,
+            members,
+            has_present: false,
+            contenders,
+            all_there: true,
+            keep_going,
+            allowance,
+        }
+    }
+
+    /// Whether there is no kernel yet, or the budget suffices for another.
+    fn goes_on(&mut self) -> bool {
+        self.all_there &= self.members.is_empty() || self.allowance.left();
+        self.all_there
     }
 
     fn has_not(&self, name: &str) -> bool {
@@ -421,6 +446,49 @@ impl<'a> Pool<'a> {
     fn returns(&self) -> Result<Vec<f64>, RefitError> {
         let jury = self.jury();
         Ok(jury.targets(FITTED, &self.verdict(&jury)?.reference))
+    }
+
+    /// The kernel that heads have chosen, and the present model's.
+    fn add_known(&mut self) -> Result<(), RefitError> {
+        let question = self.question;
+        if let Some(metric) = question.kernel {
+            for &linear in question.compared() {
+                let shape = question.shape(metric.clone(), linear);
+                self.add(shape.name("heads"), shape, None)?;
+            }
+        }
+        let Some((present, _)) = question.present else { return Ok(()) };
+        let ratio = present.noise_variance / present.kernel.signal_variance;
+        let (shape, stays) = question.beside_present(&present.kernel);
+        self.has_present = stays;
+        self.add(if stays { "present".to_owned() } else { shape.name("present metric") }, shape, Some(ratio))
+    }
+
+    /// Add a kernel that is not there, if the budget suffices.
+    fn join(&mut self, name: String, shape: KernelShape) -> Result<(), RefitError> {
+        if self.has_not(&name) && self.goes_on() { self.add(name, shape, None) } else { Ok(()) }
+    }
+
+    /// Let kernels over bent variables join, the best of them with linear columns `beside`, where such kernels are compared beside others;
+    /// and what their search has found.
+    fn add_bent(
+        &mut self,
+        question: &Question<'_>,
+        beside: &mut Vec<(String, KernelShape)>,
+        note: Note<'_>,
+    ) -> Result<Option<FittedRelevances>, RefitError> {
+        let (keep_going, allowance, returns) = (self.keep_going, self.allowance, self.returns()?);
+        let mut round = Round { number: 1, note, structures: &mut Vec::new(), keep_going, allowance };
+        let evidence = Evidence::new(question, &self.pieces);
+        let (proposals, found) = evidence.proposals(&returns, self.pieces.columns(), None, &mut round)?;
+        let both = question.compared().len() > 1;
+        let (aside, plain): (Vec<_>, Vec<_>) =
+            proposals.into_iter().partition(|proposal| both && proposal.shape.linear);
+        for proposal in joining(plain) {
+            self.join(proposal.name, proposal.shape)?;
+        }
+        beside.extend(aside.into_iter().next().map(|proposal| (proposal.name, proposal.shape)));
+        Ok(found)
     }
 
     /// The Gaussian beside the best of the kernels with the profile of the settings, and its name; none where the evidence speaks against
@@ -497,7 +565,7 @@ impl<'a> Pool<'a> {
         let candidates = jury.candidates();
         let kind = |k: usize| self.members[candidates[k].kernel].shape.kind();
         let linear = self.question.compared() == [true];
-        let plain = Kind { directed: false, profile: self.question.settings.profile, linear };
+        let plain = self.question.shape(Metric::Isotropic(1.0), linear).kind();
         let usual = self.question.present.map_or(plain, |_| self.members[0].shape.kind());
         let mut order = among.to_vec();
         order.sort_by(|&a, &b| scores[a].total_cmp(&scores[b]));

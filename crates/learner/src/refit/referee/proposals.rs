@@ -9,11 +9,10 @@ use super::pieces::Pieces;
 use super::{KernelShape, LINEAR, Question};
 use crate::allowance::{self, Allowance};
 use crate::math::dense::{Matrix, Tridiagonal};
-use crate::math::embedding::StateKind;
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Kernel, Metric, NoiseModel, Points, Profile};
 use crate::math::optimise::Ascent;
-use crate::settings::{KernelKind, SelectBy, Settings};
+use crate::settings::{KernelKind, KindSetting, SelectBy, Settings};
 use crate::transition::Rows;
 
 /// Squared lengthscales of the ladder: c makes every relevance 2 c / D, in normalised coordinates.
@@ -36,7 +35,7 @@ const MANY: usize = 8;
 const ROWS_MIN: usize = 16;
 /// Evaluations of one ascent: relevances that are multiplied afterwards need not be found to the last digit.
 const EVALUATIONS: usize = 30;
-/// Number of real state variables from which directions through several of them are searched for.
+/// Number of state variables on a line from which directions through several of them are searched for.
 const DIRECTED: usize = 3;
 
 /// A search for relevances, and what it has found.
@@ -218,6 +217,7 @@ impl<'a> Evidence<'a> {
             evidence: SelectBy::Exact,
             evidence_rows: self.nodes.len().max(1),
             search_starts: 3,
+            state_kinds: KindSetting::known(question.kinds),
             ..question.settings.clone()
         };
         let data = Data {
@@ -264,10 +264,9 @@ impl<'a> Evidence<'a> {
     /// Whether directions are searched for beside the relevances that the settings ask for.
     fn is_directed(&self) -> bool {
         let settings = &self.question.settings;
-        let kinds = settings.kinds(self.rows.dim);
-        let is_real = |d: &usize| kinds.get(*d).is_none_or(|kind| *kind == StateKind::Real);
-        let real = (0..self.rows.dim).filter(|d| is_real(d) && !self.question.left_out.contains(d)).count();
-        settings.kernel == KernelKind::Ard && self.question.has_other_kinds() && real >= DIRECTED
+        let is_line = |d: &usize| self.question.kinds.get(*d).is_none_or(|kind| kind.is_line());
+        let lines = (0..self.rows.dim).filter(|d| is_line(d) && !self.question.left_out.contains(d)).count();
+        settings.kernel == KernelKind::Ard && self.question.has_other_kinds() && lines >= DIRECTED
     }
 }
 

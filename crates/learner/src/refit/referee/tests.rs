@@ -72,7 +72,19 @@ fn inputs() -> Inputs {
 }
 
 fn question<'a>(rows: &'a Rows, settings: &'a Settings, inputs: &'a Inputs) -> Question<'a> {
-    Question { settings, rows, inputs, left_out: &[], present: None, kernel: None, lambda: None, room: 300, seed: 1 }
+    Question {
+        settings,
+        rows,
+        inputs,
+        kinds: &[],
+        bent: None,
+        left_out: &[],
+        present: None,
+        kernel: None,
+        lambda: None,
+        room: 300,
+        seed: 1,
+    }
 }
 
 fn asked(question: &Question<'_>) -> Choice {
