@@ -554,9 +554,7 @@ other_kernels(
     "matern52_kinds_factor", "factor", "matern52", mixed, np.array([0.5, 1.5, 0.75]), np.array([[1.0, 9.0, 9.0]])
 )
 bent = ["asinh:-0.5:0.25:0.75", "category", "asinh:1.5:2:1.25"]
-other_kernels(
-    "bent_factor", "factor", "matern52", bent, np.array([0.5, 1.5, 0.75]), np.array([[1.0, 9.0, -0.5]])
-)
+other_kernels("bent_factor", "factor", "matern52", bent, np.array([0.5, 1.5, 0.75]), np.array([[1.0, 9.0, -0.5]]))
 
 base = {"v": 1, **row}
 table = {"v": 1, "stream": "robot", "states": [[0.5, -1], [1, 2], [3, 4]], "rewards": [1, 2]}
