@@ -721,6 +721,7 @@ PLANTED: dict[str, tuple[str, str]] = {
     "episodes terminate after exactly": ("tests/it/own_table.rs", "episodes terminate after exactly 6 rows"),
     " comes back to the same after ": ("tests/it/core.rs", "comes back to the same after 7."),
     " yet, which they must go through": ("tests/it/core.rs", "show no period of state_0 yet"),
+    "the kernel bends what is far from normal: ": ("crates/protocol/src/wire/wording.rs", "price, size; state_kinds"),
     ", which keeps ": ("crates/protocol/src/wire/wording.rs", "keeps 6.30 from before"),
     "truncated rows the next state is": ("tests/it/own_table.rs", "after 29 of 29 truncated rows the next state"),
 }
