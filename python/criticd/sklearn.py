@@ -109,8 +109,8 @@ class GaussianProcess(RegressorMixin, _Learned):
     the deviation is of the mean, without the noise of a single measurement. Inputs need no scaling.
 
     - `kernel`: "ard", a lengthscale for each variable, "isotropic", "factor" or "auto". `kernel_profile`: "matern52" or
-      "gaussian". `state_kinds`: of each variable "real", "periodic:P", "periodic", whose P is learned, or
-      "category"; by default all real.
+      "gaussian". `state_kinds`: of each variable "real", "periodic:P", "periodic", whose P is learned,
+      "asinh:C:S:W" or "category"; by default all real.
     - `dictionary_max`: states that the posterior is spanned by, at most.
     - `noise_floor`: smallest noise variance, relative to the targets' variance; lower it for targets without noise.
     - `seed`, `refit_budget_s` (work, as seconds of one core) and `refit_threads` (default: all cores but one) are

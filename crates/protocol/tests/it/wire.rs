@@ -2,7 +2,7 @@
 
 use criticd_learner::heads::{Cumulant, Head, HeadEvaluation, HeadsSnapshot, Rate, Verified};
 use criticd_learner::math::columns::GivenFunction;
-use criticd_learner::math::embedding::StateKind;
+use criticd_learner::math::embedding::{Bend, StateKind};
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use criticd_learner::mean::{Linear, MEANS_MAX, Mean, MeanForm};
 use criticd_learner::snapshot::{Ask, Evaluation, Inputs, ReturnSpread, Snapshot, Tracked};
@@ -1239,7 +1239,9 @@ fn replies_encode_to_the_golden_bytes() {
 
 #[test]
 fn columns_come_back_exactly() {
-    for (kinds, columns) in [(vec![], 4), (vec![StateKind::Periodic(2.5), StateKind::Category], 3), (vec![], 1)] {
+    let bent = StateKind::Bent(Bend { centre: -0.1, scale: 1.0 / 3.0, width: 0.7 });
+    let kinds = [StateKind::Periodic(2.5), StateKind::Category];
+    for (kinds, columns) in [(vec![], 4), (kinds.to_vec(), 3), (vec![bent, kinds[1]], 2), (vec![], 1)] {
         let metric = Metric::Ard(vec![0.5, 0.25]);
         let features = columns + 3;
         let numbers = |cols: usize| DMatrix::from_fn(features, cols, |i, j| 0.1 + i as f64 / 3.0 - j as f64 * 0.7);
