@@ -2,13 +2,14 @@
 
     python benches/policies/twenty.py [--binary PATH] [--rows 3000] [--policies 20]
     python benches/policies/twenty.py --tasks pendulum,mountain-car,cart-pole
+    python benches/policies/twenty.py --by d3rlpy [--steps 4000]     the fitted Q evaluation of d3rlpy instead
 
 The log of a task: random actions, in chains of 50 steps from anywhere. Policies are linear controllers with random gains,
 of which some are worthless, and act at random for a share of the steps. J, the value of the states where chains begin, is
 known from rollouts of each policy from these very states. The table has Spearman's rank correlation of the estimates with
 J, and their median relative error.
 
-Needs numpy, scipy and the binary.
+Needs numpy, scipy and the binary; `--by d3rlpy` needs that package in place of the binary.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class Task:
     def observed(self, states: Array) -> Array:
         return states
 
+    def unseen(self, observed: Array) -> Array:
+        """The states that `observed` is of."""
+        return observed
+
 
 class Pendulum(Task):
     """As `pendulum.py` has it."""
@@ -69,6 +74,9 @@ class Pendulum(Task):
 
     def observed(self, states: Array) -> Array:
         return pendulum.observed(states)
+
+    def unseen(self, observed: Array) -> Array:
+        return np.stack([np.arctan2(observed[:, 1], observed[:, 0]), observed[:, 2]], axis=1)
 
 
 class MountainCar(Task):
@@ -157,7 +165,15 @@ def log(task: Task, rows: int, random: np.random.Generator) -> dict[str, Array]:
 
 
 def judged(task: Task, of: dict[str, Array], acts: Policy, options: argparse.Namespace) -> dict[str, float]:
-    """The estimates of the program, by name."""
+    """The estimates of the program, or that of d3rlpy, by name."""
+    if options.by == ["d3rlpy"]:
+        import neural
+
+        def seen(observed: Array) -> Array:
+            return acts(task.unseen(observed))
+
+        rows = {**of, "inner": task.observed(of["inner"]), "after": task.observed(of["after"])}
+        return {"d3rlpy": neural.value(rows, seen, (task.discount, options.steps))}
     with tempfile.TemporaryDirectory() as name:
         table, answers = Path(name, "log.npz"), Path(name, "answers.csv")
         np.savez(
@@ -178,7 +194,12 @@ def judged(task: Task, of: dict[str, Array], acts: Policy, options: argparse.Nam
     if done.returncode:
         sys.exit(done.stderr)
     estimates = json.loads(done.stdout)["estimates"]
-    return {by: estimates[by]["value"] if estimates.get(by) else np.nan for by in ("fqe", "model")}
+    return {by: estimates[by]["value"] if estimates.get(by) else np.nan for by in options.by}
+
+
+def begins(of: dict[str, Array]) -> NDArray[np.bool_]:
+    """Which rows begin a chain."""
+    return np.concatenate([[True], (of["ended"] + of["cut"])[:-1] > 0])
 
 
 def main() -> None:
@@ -188,21 +209,24 @@ def main() -> None:
     parser.add_argument("--policies", type=int, default=20)
     parser.add_argument("--budget", type=float, default=5.0)
     parser.add_argument("--tasks", default=",".join(TASKS))
+    parser.add_argument("--by", choices=["both", "d3rlpy"], default="both")
+    parser.add_argument("--steps", type=int, default=4_000, help="of d3rlpy, for each policy")
     options = parser.parse_args()
-    print("| task | J from, to | rank, fqe | rank, model | off, fqe | off, model | s a policy |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    options.by = ["fqe", "model"] if options.by == "both" else [options.by]
+    titles = ["task", "J from, to", *(f"{what}, {by}" for what in ("rank", "off") for by in options.by), "s a policy"]
+    print(f"| {' | '.join(titles)} |")
+    print(f"| {' | '.join('---' for _ in titles)} |")
     for task in (TASKS[name] for name in options.tasks.split(",")):
         random = np.random.default_rng(5)
         of = log(task, options.rows, random)
-        begins = np.concatenate([[True], (of["ended"] + of["cut"])[:-1] > 0])
         truths, found, began = [], [], time.monotonic()
         for _ in range(options.policies):
             acts = policy(task, random)
-            truths.append(earned(task, acts, of["inner"][begins], random))
+            truths.append(earned(task, acts, of["inner"][begins(of)], random))
             found.append(judged(task, of, acts, options))
             print(f"{task.name}: J {truths[-1]:.3f}, {found[-1]}", file=sys.stderr, flush=True)
         cells = [f"{min(truths):.2f}, {max(truths):.2f}"]
-        by = {name: np.array([each[name] for each in found]) for name in ("fqe", "model")}
+        by = {name: np.array([each[name] for each in found]) for name in options.by}
         for values in by.values():
             rank = spearmanr(truths, values, nan_policy="omit").statistic
             cells.append(f"{rank:.2f} of {np.isfinite(values).sum()}")
