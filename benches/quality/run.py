@@ -138,7 +138,8 @@ def measure(name, seed, options, identity):
     if options.fit:
         try:
             period = streams.period_of(name)
-            arguments = [*options.fit_args, *(["--state-kinds", "periodic,real"] if period else [])]
+            to_be_found = period and "--state-kinds" not in options.fit_args
+            arguments = [*options.fit_args, *(["--state-kinds", "periodic,real"] if to_be_found else [])]
             result = ours.learn(TARGET, identity, options.bin, arguments, name, seed, stream)
             figures = {**ours.judged(result, stream), **{key: result[key] for key in ("chosen", "seconds", "elapsed")}}
             figures["period_off"] = period and ours.period_off(result["chosen"], period)
