@@ -13,7 +13,6 @@ pub use crate::transition::CHOICES_MAX;
 use crate::transition::{MAGNITUDE_MAX, Rows, probability};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
 /// The actions there are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -242,7 +241,8 @@ pub struct ActionColumns {
 }
 
 /// Why a row cannot be learned of.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("transition {}, {column}: {message}", .row + 1)]
 pub struct ActionError {
     /// Number of the row.
     pub row: usize,
@@ -251,14 +251,6 @@ pub struct ActionError {
     /// What is wrong, in words.
     pub message: String,
 }
-
-impl fmt::Display for ActionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "transition {}, {}: {}", self.row + 1, self.column, self.message)
-    }
-}
-
-impl std::error::Error for ActionError {}
 
 /// Rows whose states are inputs of Q.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -19,7 +19,6 @@ use crate::math::posterior::SolveError;
 use crate::math::returns::{FollowedBy, Returns, chains, differences};
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
-use std::fmt;
 
 /// States that a dictionary is chosen from: of more nodes, evenly spaced ones.
 pub const CANDIDATES: usize = 20_000;
@@ -27,41 +26,18 @@ pub const CANDIDATES: usize = 20_000;
 const REBUILD_ROWS: usize = 512;
 
 /// Why something could not be computed.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
     /// The stop flag went up.
+    #[error("stopped")]
     Stopped,
     /// No posterior.
-    Solve(SolveError),
+    #[error(transparent)]
+    Solve(#[from] SolveError),
     /// No evidence.
+    #[error(transparent)]
     Evidence(EvidenceError),
-}
-
-impl fmt::Display for BatchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stopped => write!(f, "stopped"),
-            Self::Solve(e) => e.fmt(f),
-            Self::Evidence(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for BatchError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Stopped => None,
-            Self::Solve(e) => e.source(),
-            Self::Evidence(e) => e.source(),
-        }
-    }
-}
-
-impl From<SolveError> for BatchError {
-    fn from(e: SolveError) -> Self {
-        Self::Solve(e)
-    }
 }
 
 impl From<EvidenceError> for BatchError {

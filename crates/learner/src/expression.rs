@@ -14,8 +14,6 @@
 //! square     = (column | function) ("^2" | "**2")               no square has another one inside
 //! ```
 
-use std::fmt;
-
 /// Brackets that may be inside each other.
 const DEPTH_MAX: usize = 4;
 
@@ -91,24 +89,15 @@ impl Function {
 }
 
 /// Why a text is no sum.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotASum {
     /// It names a column that is not there.
+    #[error("there is no {0}")]
     Unknown(String),
     /// It is not of the grammar, in words.
+    #[error("{0}")]
     Grammar(String),
 }
-
-impl fmt::Display for NotASum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(name) => write!(f, "there is no {name}"),
-            Self::Grammar(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for NotASum {}
 
 impl From<String> for NotASum {
     fn from(what: String) -> Self {

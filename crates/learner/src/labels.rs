@@ -113,13 +113,16 @@ impl Labels {
 }
 
 /// Why labels cannot be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// Offsets and values differ in number: how many there are of each.
+    #[error("there are {0} offsets and {1} values")]
     Lengths(usize, usize),
     /// The offset of this number is not above those before it.
+    #[error("offset number {0} is not above those before it")]
     Order(usize),
     /// The value of this number is not finite, or too large.
+    #[error("value number {0} is not a number between -1e9 and 1e9")]
     Value(usize),
 }
 

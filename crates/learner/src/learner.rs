@@ -40,7 +40,6 @@ use policy::Policies;
 pub use rejection::Rejection;
 pub use removal::Residue;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// Rows that a candidate may be behind and still be caught up at once, between two batches: this bounds the learner's
 /// pause at adoption.
@@ -158,10 +157,11 @@ pub enum Verdict {
 }
 
 /// Why there is no snapshot.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// Too few rows so far.
+    #[error("no model yet: {rows} of {needed} rows have arrived")]
     NotReady {
         /// Rows learned.
         rows: u64,
@@ -169,24 +169,8 @@ pub enum SnapshotError {
         needed: u64,
     },
     /// The system cannot be solved.
+    #[error("{0}")]
     Solve(SolveError),
-}
-
-impl fmt::Display for SnapshotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotReady { rows, needed } => write!(f, "no model yet: {rows} of {needed} rows have arrived"),
-            Self::Solve(e) => write!(f, "{e}"),
-        }
-    }
-}
-
-impl std::error::Error for SnapshotError {}
-
-impl From<SolveError> for SnapshotError {
-    fn from(e: SolveError) -> Self {
-        Self::Solve(e)
-    }
 }
 
 /// One critic: its model, and when to look for a better one.
@@ -736,7 +720,8 @@ impl Learner {
     ) -> Result<Snapshot, SnapshotError> {
         let needed = if self.settings.action_value.is_some() { self.settings.warmup_rows as u64 } else { 1 };
         let (model, generation) = self.answering().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
-        let mut snapshot = Snapshot { generation, offset: self.learned(), ..take(model, variance)? };
+        let taken = take(model, variance).map_err(SnapshotError::Solve)?;
+        let mut snapshot = Snapshot { generation, offset: self.learned(), ..taken };
         if let Some(acting) = &self.acting {
             acting.act(model.signal(), &mut snapshot);
         }

@@ -16,8 +16,6 @@ pub use fitted::{Findings, Fitted, Judged, Taught, count, first_rows, folds, par
 pub use learned::{ELEMENTS_MAX, LearnedQ, learn};
 pub use policy::{Entries, Fault, Policy};
 
-use std::fmt;
-
 /// Effective episodes below which there is no interval, unless another number is asked for.
 pub const ESS_MIN: f64 = 30.0;
 /// Standard errors by which the mean weight may miss 1.
@@ -85,9 +83,13 @@ pub struct Support {
 }
 
 /// Why there is no interval.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NoInterval {
     /// Too few episodes carry the answer.
+    #[error(
+        "no interval: the episodes are worth {ess:.1} for this policy, fewer than {least}; the deviations of so few \
+         are not to be trusted"
+    )]
     FewEffective {
         /// How many.
         ess: f64,
@@ -95,11 +97,22 @@ pub enum NoInterval {
         least: f64,
     },
     /// The mean weight is not 1: the probabilities are not those under which the actions were taken.
+    #[error(
+        "no interval: weights have the mean {:.3} +- {:.3} where 1 is expected; the probabilities are not those under \
+         which the actions were taken, or the other policy takes actions that these rows never or hardly ever did",
+        .mean.value,
+        .mean.error
+    )]
     WeightsOff {
         /// The mean weight.
         mean: Estimate,
     },
     /// The dictionary may not represent Q.
+    #[error(
+        "no interval of the fitted Q: its dictionary of {elements} elements leaves {gap:.1} nats open, more than \
+         {TRACE_GAP_MAX}, so that its error may be more than the sample's; a larger dictionary (dictionary_max) closes \
+         the gap, and the interval of dr does not depend on it"
+    )]
     TraceGap {
         /// Nats.
         gap: f64,
@@ -107,6 +120,10 @@ pub enum NoInterval {
         elements: usize,
     },
     /// The fitted Q fits the rows too closely to show its errors.
+    #[error(
+        "no interval of the fitted Q: {rows} rows decide {freedom:.0} weights, more than half as many, so that they do \
+         not show how large its errors are; more rows are needed"
+    )]
     FewRows {
         /// How many there are.
         rows: usize,
@@ -114,40 +131,16 @@ pub enum NoInterval {
         freedom: f64,
     },
     /// The policy does what was not done.
+    #[error(
+        "no interval of the fitted Q: {:.0} % of what the policy does in the states of the rows is far from everything \
+         that was done there, more than {:.0} %, so that nothing is known of it",
+        100.0 * .share,
+        100.0 * FAR_MAX
+    )]
     Far {
         /// Share of what it does.
         share: f64,
     },
-}
-
-impl fmt::Display for NoInterval {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::FewEffective { ess, least } => write!(
-                f,
-                "no interval: the episodes are worth {ess:.1} for this policy, fewer than {least}; the deviations of so few are not to be trusted"
-            ),
-            Self::WeightsOff { mean } => write!(
-                f,
-                "no interval: weights have the mean {:.3} +- {:.3} where 1 is expected; the probabilities are not those under which the actions were taken, or the other policy takes actions that these rows never or hardly ever did",
-                mean.value, mean.error
-            ),
-            Self::TraceGap { gap, elements } => write!(
-                f,
-                "no interval of the fitted Q: its dictionary of {elements} elements leaves {gap:.1} nats open, more than {TRACE_GAP_MAX}, so that its error may be more than the sample's; a larger dictionary (dictionary_max) closes the gap, and the interval of dr does not depend on it"
-            ),
-            Self::FewRows { rows, freedom } => write!(
-                f,
-                "no interval of the fitted Q: {rows} rows decide {freedom:.0} weights, more than half as many, so that they do not show how large its errors are; more rows are needed"
-            ),
-            Self::Far { share } => write!(
-                f,
-                "no interval of the fitted Q: {:.0} % of what the policy does in the states of the rows is far from everything that was done there, more than {:.0} %, so that nothing is known of it",
-                100.0 * share,
-                100.0 * FAR_MAX
-            ),
-        }
-    }
 }
 
 /// What the episodes say about the other policy.

@@ -16,7 +16,6 @@ use crate::snapshot::{Inputs, Snapshot};
 use crate::transition::{MAGNITUDE_MAX, Rows};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Recent reports that are kept with their features, from which a new dictionary element gets its part of the statistics.
 const RECENT: usize = 1024;
@@ -235,13 +234,15 @@ pub struct Suggestion {
 }
 
 /// Why there is no suggestion, or a report was refused.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuggestError {
     /// A setting out of range: its name and the reason.
+    #[error("{0}: {1}")]
     Setting(&'static str, String),
     /// A context has another number of entries than there are lengthscales, or one of them is not finite or beyond
     /// [`MAGNITUDE_MAX`].
+    #[error("context: needs {wanted} finite numbers within {MAGNITUDE_MAX:e} of 0, this one has {given} numbers")]
     Context {
         /// Numbers given.
         given: usize,
@@ -249,36 +250,14 @@ pub enum SuggestError {
         wanted: usize,
     },
     /// No decision of this number waits for its cost.
+    #[error("decision_id: no decision {0} waits for its cost")]
     Unknown(u64),
     /// A cost is not a finite number from 0 on.
+    #[error("cost: must be a finite number, at least 0, is {0}")]
     Cost(f64),
     /// The system could not be solved.
+    #[error("{0}")]
     Solve(SolveError),
-}
-
-impl fmt::Display for SuggestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Setting(name, why) => write!(f, "{name}: {why}"),
-            Self::Context { given, wanted } => {
-                write!(
-                    f,
-                    "context: needs {wanted} finite numbers within {MAGNITUDE_MAX:e} of 0, this one has {given} numbers"
-                )
-            }
-            Self::Unknown(id) => write!(f, "decision_id: no decision {id} waits for its cost"),
-            Self::Cost(cost) => write!(f, "cost: must be a finite number, at least 0, is {cost}"),
-            Self::Solve(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SuggestError {}
-
-impl From<SolveError> for SuggestError {
-    fn from(e: SolveError) -> Self {
-        Self::Solve(e)
-    }
 }
 
 /// Suggests decisions and learns from their costs. Written and read back it goes on bit for bit as it would have.
@@ -501,7 +480,7 @@ impl Advisor {
         }
         let snapshot = match self.snapshot.take() {
             Some(snapshot) => snapshot,
-            None => self.model.snapshot(true)?,
+            None => self.model.snapshot(true).map_err(SuggestError::Solve)?,
         };
         let all: Vec<usize> = (0..outputs).collect();
         let found = snapshot.evaluate_heads(context, &all, true);

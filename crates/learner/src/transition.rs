@@ -11,7 +11,6 @@ pub use self::names::{CHOICES_MAX, Names, check_policy, name_of_state, state_nam
 use crate::labels::LabelColumns;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
-use std::fmt;
 use std::hash::Hasher;
 use std::ops::Range;
 
@@ -36,7 +35,8 @@ pub enum InvalidCode {
 }
 
 /// Why a batch was refused: nothing of it is used.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{field}{}: {message}", .index.map(|index| format!(" (row {index})")).unwrap_or_default())]
 pub struct Invalid {
     /// Kind of fault.
     pub code: InvalidCode,
@@ -59,17 +59,6 @@ impl Invalid {
         Self { code, field, index: Some(index), message: message.into() }
     }
 }
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.index {
-            Some(index) => write!(f, "{} (row {index}): {}", self.field, self.message),
-            None => write!(f, "{}: {}", self.field, self.message),
-        }
-    }
-}
-
-impl std::error::Error for Invalid {}
 
 /// A batch as it was decoded, before any check. Matrices are row-major; n is the number of rows.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -41,18 +41,20 @@ use criticd_learner::snapshot::Snapshot;
 use criticd_learner::transition::Batch;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Why the daemon could not be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The address is none.
-    Endpoint(EndpointError),
+    #[error("{0}")]
+    Endpoint(#[from] EndpointError),
     /// There is no connection, or none any more.
-    Connection(ConnectionError),
+    #[error("{0}")]
+    Connection(#[from] ConnectionError),
     /// There was no reply in time.
+    #[error("{endpoint} did not reply within {:.1} s", .timeout.as_secs_f64())]
     NoReply {
         /// Whom was asked.
         endpoint: Endpoint,
@@ -60,53 +62,11 @@ pub enum ClientError {
         timeout: Duration,
     },
     /// The daemon said no.
-    Refused(Refusal),
+    #[error("the daemon refused: {0}")]
+    Refused(#[source] Refusal),
     /// What came from the daemon is not what the protocol promises.
-    Reply(WireError),
-}
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Endpoint(e) => write!(f, "{e}"),
-            Self::Connection(e) => write!(f, "{e}"),
-            Self::NoReply { endpoint, timeout } => {
-                write!(f, "{endpoint} did not reply within {:.1} s", timeout.as_secs_f64())
-            }
-            Self::Refused(refusal) => write!(f, "the daemon refused: {refusal}"),
-            Self::Reply(e) => write!(f, "the daemon's message cannot be read: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for ClientError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Endpoint(e) => Some(e),
-            Self::Connection(e) => Some(e),
-            Self::Refused(e) => Some(e),
-            Self::Reply(e) => Some(e),
-            Self::NoReply { .. } => None,
-        }
-    }
-}
-
-impl From<EndpointError> for ClientError {
-    fn from(e: EndpointError) -> Self {
-        Self::Endpoint(e)
-    }
-}
-
-impl From<ConnectionError> for ClientError {
-    fn from(e: ConnectionError) -> Self {
-        Self::Connection(e)
-    }
-}
-
-impl From<WireError> for ClientError {
-    fn from(e: WireError) -> Self {
-        Self::Reply(e)
-    }
+    #[error("the daemon's message cannot be read: {0}")]
+    Reply(#[from] WireError),
 }
 
 /// The fast way in, without answers: a PUSH socket to the daemon's ingest.

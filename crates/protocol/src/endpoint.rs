@@ -22,19 +22,12 @@ pub enum Endpoint {
 }
 
 /// Why a text is no endpoint of ours; displays as a sentence that says what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not an endpoint: {problem}")]
 pub struct EndpointError {
     text: String,
     problem: &'static str,
 }
-
-impl fmt::Display for EndpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not an endpoint: {}", self.text, self.problem)
-    }
-}
-
-impl std::error::Error for EndpointError {}
 
 impl FromStr for Endpoint {
     type Err = EndpointError;

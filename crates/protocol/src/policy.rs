@@ -5,7 +5,6 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::sockets::{ConnectionError, Req};
 use crate::wire::{PolicyReply, WireError, decode_policy_reply, encode_policy_request};
 use criticd_learner::action::Column;
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -17,14 +16,20 @@ const REPLY_BYTES_MAX: usize = 64 << 20;
 const WORDS: usize = 1000;
 
 /// Why a policy has not answered.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// The address is none.
-    Endpoint(EndpointError),
+    #[error("{0}")]
+    Endpoint(#[from] EndpointError),
     /// Nobody answers there.
+    #[error(
+        "no policy answers at {0}: start its server first, a criticd.policies.PolicyServer or `python -m \
+         criticd.policies FILE.onnx --bind {0}`"
+    )]
     NoServer(Endpoint),
     /// There was no reply in time.
+    #[error("the policy at {endpoint} has not answered in {states} states within {:.1} s", .timeout.as_secs_f64())]
     Silent {
         /// Who was asked.
         endpoint: Endpoint,
@@ -34,8 +39,10 @@ pub enum PolicyError {
         timeout: Duration,
     },
     /// The connection has gone.
+    #[error("the policy at {0} has closed the connection without an answer")]
     Lost(Endpoint),
     /// The policy failed.
+    #[error("the policy at {endpoint} failed: {message}")]
     Failed {
         /// Who was asked.
         endpoint: Endpoint,
@@ -43,13 +50,16 @@ pub enum PolicyError {
         message: String,
     },
     /// What came is no reply.
+    #[error("the policy at {endpoint} sent what cannot be read: {error}")]
     Malformed {
         /// Who was asked.
         endpoint: Endpoint,
         /// What is wrong with it.
+        #[source]
         error: Box<WireError>,
     },
     /// The reply does not answer what was asked.
+    #[error("the policy at {endpoint} {message}")]
     Wrong {
         /// Who was asked.
         endpoint: Endpoint,
@@ -57,49 +67,8 @@ pub enum PolicyError {
         message: String,
     },
     /// A runtime could not be made.
-    Internal(io::Error),
-}
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Endpoint(e) => write!(f, "{e}"),
-            Self::NoServer(endpoint) => write!(
-                f,
-                "no policy answers at {endpoint}: start its server first, a criticd.policies.PolicyServer or \
-                 `python -m criticd.policies FILE.onnx --bind {endpoint}`"
-            ),
-            Self::Silent { endpoint, states, timeout } => write!(
-                f,
-                "the policy at {endpoint} has not answered in {states} states within {:.1} s",
-                timeout.as_secs_f64()
-            ),
-            Self::Lost(endpoint) => write!(f, "the policy at {endpoint} has closed the connection without an answer"),
-            Self::Failed { endpoint, message } => write!(f, "the policy at {endpoint} failed: {message}"),
-            Self::Malformed { endpoint, error } => {
-                write!(f, "the policy at {endpoint} sent what cannot be read: {error}")
-            }
-            Self::Wrong { endpoint, message } => write!(f, "the policy at {endpoint} {message}"),
-            Self::Internal(e) => write!(f, "cannot ask a policy: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for PolicyError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Endpoint(e) => Some(e),
-            Self::Malformed { error, .. } => Some(&**error),
-            Self::Internal(e) => Some(e),
-            _ => None,
-        }
-    }
-}
-
-impl From<EndpointError> for PolicyError {
-    fn from(e: EndpointError) -> Self {
-        Self::Endpoint(e)
-    }
+    #[error("cannot ask a policy: {0}")]
+    Internal(#[source] io::Error),
 }
 
 /// Asks the server of a policy: a REQ socket to its REP socket.

@@ -13,7 +13,6 @@ pub use req::Req;
 use crate::endpoint::Endpoint;
 use bytes::Bytes;
 use crossbeam_channel as crossbeam;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -34,18 +33,23 @@ const UNREAD: usize = 1024;
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Why there is no connection, or none any more.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
     /// No handshake was completed in time.
+    #[error("no daemon answers at {0}: is `criticd serve` running?")]
     NoAnswer(Endpoint),
     /// The connection has gone. What was under way may be lost.
+    #[error("the connection to {0} is lost, perhaps with pending messages: connect again")]
     Lost(Endpoint),
     /// What was sent could not be written in time; the rest is lost.
+    #[error("the daemon at {0} did not accept everything in time; the remaining messages are lost")]
     NotWritten(Endpoint),
     /// What came is not what the socket of a server sends.
+    #[error("what listens at {0} does not answer as a REP socket of ZeroMQ does")]
     Foreign(Endpoint),
     /// An answer is longer than it may be.
+    #[error("the answer from {endpoint} is longer than the {bytes_max} bytes that it may have")]
     TooLong {
         /// Whose it is.
         endpoint: Endpoint,
@@ -53,37 +57,8 @@ pub enum ConnectionError {
         bytes_max: usize,
     },
     /// A thread or runtime could not be made.
-    Internal(io::Error),
-}
-
-impl fmt::Display for ConnectionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoAnswer(endpoint) => write!(f, "no daemon answers at {endpoint}: is `criticd serve` running?"),
-            Self::Lost(endpoint) => {
-                write!(f, "the connection to {endpoint} is lost, perhaps with pending messages: connect again")
-            }
-            Self::NotWritten(endpoint) => {
-                write!(f, "the daemon at {endpoint} did not accept everything in time; the remaining messages are lost")
-            }
-            Self::Foreign(endpoint) => {
-                write!(f, "what listens at {endpoint} does not answer as a REP socket of ZeroMQ does")
-            }
-            Self::TooLong { endpoint, bytes_max } => {
-                write!(f, "the answer from {endpoint} is longer than the {bytes_max} bytes that it may have")
-            }
-            Self::Internal(e) => write!(f, "cannot connect: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for ConnectionError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Internal(e) => Some(e),
-            _ => None,
-        }
-    }
+    #[error("cannot connect: {0}")]
+    Internal(#[source] io::Error),
 }
 
 /// What every client socket has: its thread, and what ends it.

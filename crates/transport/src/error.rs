@@ -2,16 +2,16 @@
 
 use super::endpoint::BindError;
 use super::{Endpoint, SocketName};
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Why the transport did not start; nothing stays bound.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The host's name stands for no address.
+    #[error("{socket}: {endpoint}: the host's name cannot be resolved: {source}")]
     Unresolved {
         /// Which socket.
         socket: SocketName,
@@ -21,6 +21,11 @@ pub enum StartError {
         source: io::Error,
     },
     /// The address can be reached from other machines, and that was not allowed.
+    #[error(
+        "{socket}: {endpoint} is {}, which other machines may reach, and nothing is encrypted; bind a loopback \
+         address, or say who may connect with `allow` and set insecure = true",
+        .address.ip()
+    )]
     Remote {
         /// Which socket.
         socket: SocketName,
@@ -30,6 +35,7 @@ pub enum StartError {
         address: SocketAddr,
     },
     /// The endpoint is in use.
+    #[error("{socket}: {endpoint} is in use: is another criticd running? choose another with --{socket}")]
     InUse {
         /// Which socket.
         socket: SocketName,
@@ -39,6 +45,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The path of an ipc endpoint belongs to a file that is no socket.
+    #[error("{socket}: {path} exists and is not a socket; it is not replaced")]
     NotASocket {
         /// Which socket.
         socket: SocketName,
@@ -46,6 +53,7 @@ pub enum StartError {
         path: PathBuf,
     },
     /// The endpoint could not be bound for another reason.
+    #[error("{socket}: {endpoint} cannot be bound: {source}")]
     Bind {
         /// Which socket.
         socket: SocketName,
@@ -55,52 +63,16 @@ pub enum StartError {
         source: io::Error,
     },
     /// What the transport needs inside could not be made: its private directory, a thread, a runtime.
+    #[error(
+        "the transport could not create its {what}: {source}; private files are in {}, which TMPDIR sets",
+        std::env::temp_dir().display()
+    )]
     Internal {
         /// What was being made.
         what: &'static str,
         /// What the system said.
         source: io::Error,
     },
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unresolved { socket, endpoint, source } => {
-                write!(f, "{socket}: {endpoint}: the host's name cannot be resolved: {source}")
-            }
-            Self::Remote { socket, endpoint, address } => write!(
-                f,
-                "{socket}: {endpoint} is {}, which other machines may reach, and nothing is encrypted; bind a loopback \
-                 address, or say who may connect with `allow` and set insecure = true",
-                address.ip()
-            ),
-            Self::InUse { socket, endpoint, .. } => {
-                write!(f, "{socket}: {endpoint} is in use: is another criticd running? choose another with --{socket}")
-            }
-            Self::NotASocket { socket, path } => {
-                write!(f, "{socket}: {} exists and is not a socket; it is not replaced", path.display())
-            }
-            Self::Bind { socket, endpoint, source } => write!(f, "{socket}: {endpoint} cannot be bound: {source}"),
-            Self::Internal { what, source } => write!(
-                f,
-                "the transport could not create its {what}: {source}; private files are in {}, which TMPDIR sets",
-                std::env::temp_dir().display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unresolved { source, .. }
-            | Self::InUse { source, .. }
-            | Self::Bind { source, .. }
-            | Self::Internal { source, .. } => Some(source),
-            Self::Remote { .. } | Self::NotASocket { .. } => None,
-        }
-    }
 }
 
 impl StartError {

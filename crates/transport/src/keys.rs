@@ -59,10 +59,11 @@ pub struct KeyPair {
 }
 
 /// Why there are no keys.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// The file cannot be read or written.
+    #[error("cannot use the key file {path}: {source}")]
     File {
         /// Which one.
         path: PathBuf,
@@ -70,6 +71,7 @@ pub enum KeyError {
         source: io::Error,
     },
     /// Others may read the file.
+    #[error("{path} holds a secret key and others may read it ({mode:04o}): chmod 600 {path}")]
     Open {
         /// Which one.
         path: PathBuf,
@@ -77,6 +79,7 @@ pub enum KeyError {
         mode: u32,
     },
     /// There is no such key in the file.
+    #[error("{path} holds no line {key} = \"(40 characters)\": is it a key file?")]
     Missing {
         /// Which one.
         path: PathBuf,
@@ -84,38 +87,14 @@ pub enum KeyError {
         key: &'static str,
     },
     /// There is such a file already.
+    #[error("{path} exists already, and is left as it is")]
     Exists {
         /// Which one.
         path: PathBuf,
     },
     /// This program was built without what makes keys, or that failed.
+    #[error("{0}")]
     Maker(String),
-}
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { path, source } => write!(f, "cannot use the key file {}: {source}", path.display()),
-            Self::Open { path, mode } => {
-                let path = path.display();
-                write!(f, "{path} holds a secret key and others may read it ({mode:04o}): chmod 600 {path}")
-            }
-            Self::Missing { path, key } => {
-                write!(f, "{} holds no line {key} = \"(40 characters)\": is it a key file?", path.display())
-            }
-            Self::Exists { path } => write!(f, "{} exists already, and is left as it is", path.display()),
-            Self::Maker(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for KeyError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::File { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 /// The files of the pair `name` in `directory`: that of the secret key, that of the public one.

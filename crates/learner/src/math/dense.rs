@@ -23,14 +23,14 @@ use super::vector;
 use faer::linalg::matmul;
 use faer::linalg::matmul::triangular::BlockStructure;
 use faer::{Accum, MatMut, MatRef, Par};
-use std::fmt;
 
 /// Rows of a panel: what the kernel of a matrix product takes at once where registers are widest, so that none works on less
 /// than it could. With 32, 64 and 96 a block of 256 rows took up to 8 % longer.
 const PANEL: usize = 48;
 
 /// A symmetric matrix had a pivot that was not positive: it is not positive definite to working precision.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("a {size} x {size} matrix is not positive definite: pivot {index} is not positive")]
 pub struct NotPositiveDefinite {
     /// Row of the offending pivot.
     pub index: usize,
@@ -38,28 +38,13 @@ pub struct NotPositiveDefinite {
     pub size: usize,
 }
 
-impl fmt::Display for NotPositiveDefinite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a {0} x {0} matrix is not positive definite: pivot {1} is not positive", self.size, self.index)
-    }
-}
-
-impl std::error::Error for NotPositiveDefinite {}
-
 /// A general matrix was singular, or a solve with it gave a value that is not finite.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("a {size} x {size} system is singular")]
 pub struct Singular {
     /// Size of the matrix.
     pub size: usize,
 }
-
-impl fmt::Display for Singular {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a {0} x {0} system is singular", self.size)
-    }
-}
-
-impl std::error::Error for Singular {}
 
 /// Whether a factor enters a product as it stands or transposed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -39,56 +39,26 @@ pub use profiled::{Best, profiled_bests, profiled_gradients};
 pub use sparse::{Through, sparse, sparse_value};
 
 use super::dense::{Matrix, NotPositiveDefinite, Singular, dot};
-use std::fmt;
 
 /// Asked now and then, from any thread, whether to go on; `false` ends the computation with [`EvidenceError::Stopped`].
 pub type KeepGoing<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Why there is no evidence at this point.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvidenceError {
     /// The caller's stop flag was up.
+    #[error("stopped by the caller")]
     Stopped,
     /// A covariance matrix is not positive definite to working precision.
-    NotPositiveDefinite(NotPositiveDefinite),
+    #[error("no evidence: {0}")]
+    NotPositiveDefinite(#[from] NotPositiveDefinite),
     /// The system for the values at the cuts is singular.
-    Singular(Singular),
+    #[error("no values at the cuts: {0}")]
+    Singular(#[from] Singular),
     /// The value or the gradient overflows.
+    #[error("the log evidence is not finite")]
     NotFinite,
-}
-
-impl fmt::Display for EvidenceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stopped => write!(f, "stopped by the caller"),
-            Self::NotPositiveDefinite(e) => write!(f, "no evidence: {e}"),
-            Self::Singular(e) => write!(f, "no values at the cuts: {e}"),
-            Self::NotFinite => write!(f, "the log evidence is not finite"),
-        }
-    }
-}
-
-impl std::error::Error for EvidenceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NotPositiveDefinite(e) => Some(e),
-            Self::Singular(e) => Some(e),
-            Self::Stopped | Self::NotFinite => None,
-        }
-    }
-}
-
-impl From<NotPositiveDefinite> for EvidenceError {
-    fn from(e: NotPositiveDefinite) -> Self {
-        Self::NotPositiveDefinite(e)
-    }
-}
-
-impl From<Singular> for EvidenceError {
-    fn from(e: Singular) -> Self {
-        Self::Singular(e)
-    }
 }
 
 /// A log evidence and its parts, summed over the H columns: value = -complexity - fit - n H / 2 log 2 pi - trace_gap.

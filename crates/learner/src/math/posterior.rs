@@ -31,7 +31,6 @@ use super::statistics::{Running, Statistics};
 use cached::CachedSolves;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
-use std::fmt;
 
 /// Bounds of s: out of the way of any data (a base kernel made before the first reward has a variance of 1e-12, one that a refit
 /// has chosen a variance of 1 whatever the rewards are), but far from overflow and underflow.
@@ -66,43 +65,15 @@ impl Scale {
 }
 
 /// Why there is no posterior.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SolveError {
     /// S + ratio I is not positive definite.
-    NotPositiveDefinite(NotPositiveDefinite),
+    #[error("no posterior: {0}")]
+    NotPositiveDefinite(#[from] NotPositiveDefinite),
     /// The fixed point of bootstrapped targets does not exist.
-    Singular(Singular),
-}
-
-impl fmt::Display for SolveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotPositiveDefinite(e) => write!(f, "no posterior: {e}"),
-            Self::Singular(e) => write!(f, "no fixed point of bootstrapped targets: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for SolveError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NotPositiveDefinite(e) => Some(e),
-            Self::Singular(e) => Some(e),
-        }
-    }
-}
-
-impl From<NotPositiveDefinite> for SolveError {
-    fn from(e: NotPositiveDefinite) -> Self {
-        Self::NotPositiveDefinite(e)
-    }
-}
-
-impl From<Singular> for SolveError {
-    fn from(e: Singular) -> Self {
-        Self::Singular(e)
-    }
+    #[error("no fixed point of bootstrapped targets: {0}")]
+    Singular(#[from] Singular),
 }
 
 /// The posterior at one moment.

@@ -11,7 +11,6 @@ use crate::math::posterior::Scale;
 use crate::removal::Offsets;
 use crate::window::Window;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::ops::Range;
 
 /// Gaps that are remembered at most. A model with more has no known history.
@@ -88,28 +87,18 @@ impl History {
 }
 
 /// Why late heads cannot become a part of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unlike {
     /// The model has learned other rows.
+    #[error("the model and its late heads have learned other rows")]
     Rows,
     /// The model has other elements.
+    #[error("the model and its late heads have learned other dictionary states")]
     Dictionary,
     /// The model knows other streams, or other chains run.
+    #[error("the model and its late heads have learned other chains")]
     Chains,
 }
-
-impl fmt::Display for Unlike {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self {
-            Self::Rows => "rows",
-            Self::Dictionary => "dictionary states",
-            Self::Chains => "chains",
-        };
-        write!(f, "the model and its late heads have learned other {what}")
-    }
-}
-
-impl std::error::Error for Unlike {}
 
 /// Heads that learn the rows of a model once more.
 #[derive(Clone, Debug)]

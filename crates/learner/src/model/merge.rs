@@ -48,24 +48,15 @@ impl Sums {
 }
 
 /// Why sums cannot be added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
     /// They are of another number of elements, rewards or heads.
+    #[error("sums of another dictionary, or of other rewards or heads")]
     Unlike,
     /// Rows are forgotten by their age, and age is counted in offsets of one journal.
+    #[error("rows are forgotten by their age in one journal: set `forgetting` to none to merge")]
     Forgets,
 }
-
-impl fmt::Display for MergeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unlike => "sums of another dictionary, or of other rewards or heads",
-            Self::Forgets => "rows are forgotten by their age in one journal: set `forgetting` to none to merge",
-        })
-    }
-}
-
-impl std::error::Error for MergeError {}
 
 /// Text that is hashed as it is written.
 struct Hashed(SipHasher13);

@@ -6,7 +6,6 @@ use super::learned::Learned;
 use super::pass::PassScratch;
 use crate::removal::{LearnedChains, Offsets, Placed, Touched};
 use crate::settings::VarianceKind;
-use std::fmt;
 
 /// What was done to take rows out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,24 +19,15 @@ pub struct Removed {
 }
 
 /// Why rows cannot be taken out of a model. It is then as it was, and to be rebuilt from the rows that stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unremovable {
     /// It is not known which rows it has learned, or which features counted in them.
+    #[error("it is not known what the model has learned of these rows: rebuild it")]
     Unknown,
     /// The rows that were given are not the whole chains that it has learned.
+    #[error("rows of the chains that the model has learned are missing: rebuild it")]
     Incomplete,
 }
-
-impl fmt::Display for Unremovable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unknown => "it is not known what the model has learned of these rows: rebuild it",
-            Self::Incomplete => "rows of the chains that the model has learned are missing: rebuild it",
-        })
-    }
-}
-
-impl std::error::Error for Unremovable {}
 
 impl Model {
     /// Take rows out: from here on the sums, the running chains, the weights and the heads are those of a model that has never learned

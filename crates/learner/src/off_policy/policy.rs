@@ -4,7 +4,6 @@ use crate::action::{ActionColumns, ActionError, ActionSpace, Column};
 use crate::math::returns::chains;
 use crate::transition::probability::check_distribution;
 use crate::transition::{Invalid, Rows};
-use std::fmt;
 
 /// The answers of a policy in the state of each row.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +31,8 @@ pub struct Entries {
 }
 
 /// Why a policy cannot be judged.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}{message}", .row.map(|row| format!("row {}: ", row + 1)).unwrap_or_default())]
 pub struct Fault {
     /// Row at fault, where one row is.
     pub row: Option<usize>,
@@ -49,17 +49,6 @@ impl Fault {
         Self { row: Some(row), message: message.into() }
     }
 }
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.row {
-            Some(row) => write!(f, "row {}: {}", row + 1, self.message),
-            None => f.write_str(&self.message),
-        }
-    }
-}
-
-impl std::error::Error for Fault {}
 
 impl From<ActionError> for Fault {
     fn from(e: ActionError) -> Self {

@@ -1,13 +1,13 @@
 //! Why a model of the transition gives no answer.
 
 use crate::math::dense::{NotPositiveDefinite, Singular};
-use std::fmt;
 
 /// Why a model of the transition gives no answer, and what to do about it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorldError {
     /// A column has another length than it must have.
+    #[error("{what}: {found} numbers, not {expected}")]
     Size {
         /// Name of the column.
         what: &'static str,
@@ -17,12 +17,16 @@ pub enum WorldError {
         expected: usize,
     },
     /// The kernel over successors has columns: what they add to V is no sum over states.
+    #[error("the kernel over successors has columns; give it none (linear_columns)")]
     Columns,
     /// Two worlds have different dictionaries.
+    #[error("the two models have different dictionaries; build one of them from rows anew")]
     Different,
     /// No row that anything followed has been learned.
+    #[error("no row that anything followed has been learned; send rows that do not terminate")]
     Empty,
     /// Fewer complete rows than kernels can be chosen by.
+    #[error("{rows} rows are complete, and kernels are chosen by {least} or more; send more rows")]
     Few {
         /// How many there are.
         rows: usize,
@@ -30,12 +34,18 @@ pub enum WorldError {
         least: usize,
     },
     /// Under no kernel the errors of predictions for held-out rows are finite numbers.
+    #[error(
+        "no kernel predicts held-out rows by finite numbers, or nothing differs in them; send chains of several rows"
+    )]
     Unpredicted,
     /// A ridge that is not positive.
+    #[error("noise_variance: {0} is not positive")]
     Ridge(f64),
     /// A discount outside \[0, 1).
+    #[error("discount: {0} is not from 0 to below 1")]
     Discount(f64),
     /// Probabilities of a state that are negative or do not sum to 1.
+    #[error("probabilities of state {state} must not be negative and sum to 1, not to {sum}")]
     Probabilities {
         /// Number of the state.
         state: usize,
@@ -43,6 +53,10 @@ pub enum WorldError {
         sum: f64,
     },
     /// C expresses too little of the successors.
+    #[error(
+        "{elements} states express too little of the successors ({lost:.3} is lost, at most {max} may be); allow more \
+         of them or lengthen the kernel's lengthscales"
+    )]
     Lost {
         /// [`World::lost`](super::World::lost).
         lost: f64,
@@ -52,6 +66,10 @@ pub enum WorldError {
         elements: usize,
     },
     /// Mass grows faster than the discount shrinks it: the linear system has a solution, and it is no value.
+    #[error(
+        "the model makes mass of nothing: spectral radius {radius:.4} times discount {discount} is not below 1; give \
+         it more states or rows, or a larger constant in both kernels"
+    )]
     Unstable {
         /// Spectral radius of M.
         radius: f64,
@@ -59,6 +77,7 @@ pub enum WorldError {
         discount: f64,
     },
     /// Bounds of values that do not contain 0, where nothing follows.
+    #[error("bounds: from {low} to {high} must contain 0, the value of a terminal state")]
     Bounds {
         /// The least.
         low: f64,
@@ -66,6 +85,11 @@ pub enum WorldError {
         high: f64,
     },
     /// Too much of the answer lies where no row was.
+    #[error(
+        "{:.0} % of the answer lies where no row was, at most {:.0} % may; let the agent go there",
+        100.0 * .share,
+        100.0 * .max
+    )]
     Unsupported {
         /// Share of the mass, from 0 to 1.
         share: f64,
@@ -73,80 +97,21 @@ pub enum WorldError {
         max: f64,
     },
     /// A known reward that is not finite in a state that rows or elements have.
+    #[error("the reward is {0} in a state that rows have")]
     Reward(f64),
     /// Stopped before the end.
+    #[error("stopped before the end")]
     Stopped,
     /// The budget ended, and none of the kernels that were tried will do.
+    #[error("the budget ended, and none of {tried} kernels tried will do; raise refit_budget_s")]
     OutOfTime {
         /// How many were.
         tried: usize,
     },
     /// A is not positive definite.
-    NotPositiveDefinite(NotPositiveDefinite),
+    #[error(transparent)]
+    NotPositiveDefinite(#[from] NotPositiveDefinite),
     /// A system of equations has no solution.
-    Singular(Singular),
-}
-
-impl fmt::Display for WorldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Size { what, found, expected } => write!(f, "{what}: {found} numbers, not {expected}"),
-            Self::Columns => write!(f, "the kernel over successors has columns; give it none (linear_columns)"),
-            Self::Different => {
-                write!(f, "the two models have different dictionaries; build one of them from rows anew")
-            }
-            Self::Empty => write!(f, "no row that anything followed has been learned; send rows that do not terminate"),
-            Self::Few { rows, least } => {
-                write!(f, "{rows} rows are complete, and kernels are chosen by {least} or more; send more rows")
-            }
-            Self::Unpredicted => f.write_str(
-                "no kernel predicts held-out rows by finite numbers, or nothing differs in them; send chains of several rows",
-            ),
-            Self::Ridge(ridge) => write!(f, "noise_variance: {ridge} is not positive"),
-            Self::Discount(discount) => write!(f, "discount: {discount} is not from 0 to below 1"),
-            Self::Probabilities { state, sum } => {
-                write!(f, "probabilities of state {state} must not be negative and sum to 1, not to {sum}")
-            }
-            Self::Lost { lost, max, elements } => write!(
-                f,
-                "{elements} states express too little of the successors ({lost:.3} is lost, at most {max} may be); \
-                 allow more of them or lengthen the kernel's lengthscales"
-            ),
-            Self::Unstable { radius, discount } => write!(
-                f,
-                "the model makes mass of nothing: spectral radius {radius:.4} times discount {discount} is not below 1; \
-                 give it more states or rows, or a larger constant in both kernels"
-            ),
-            Self::Bounds { low, high } => {
-                write!(f, "bounds: from {low} to {high} must contain 0, the value of a terminal state")
-            }
-            Self::Unsupported { share, max } => write!(
-                f,
-                "{:.0} % of the answer lies where no row was, at most {:.0} % may; let the agent go there",
-                100.0 * share,
-                100.0 * max
-            ),
-            Self::Reward(reward) => write!(f, "the reward is {reward} in a state that rows have"),
-            Self::Stopped => f.write_str("stopped before the end"),
-            Self::OutOfTime { tried } => {
-                write!(f, "the budget ended, and none of {tried} kernels tried will do; raise refit_budget_s")
-            }
-            Self::NotPositiveDefinite(error) => error.fmt(f),
-            Self::Singular(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for WorldError {}
-
-impl From<NotPositiveDefinite> for WorldError {
-    fn from(error: NotPositiveDefinite) -> Self {
-        Self::NotPositiveDefinite(error)
-    }
-}
-
-impl From<Singular> for WorldError {
-    fn from(error: Singular) -> Self {
-        Self::Singular(error)
-    }
+    #[error(transparent)]
+    Singular(#[from] Singular),
 }

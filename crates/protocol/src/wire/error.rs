@@ -1,7 +1,7 @@
 //! The faults that an error reply reports.
 
 use criticd_learner::transition::{Invalid, InvalidCode};
-use std::fmt;
+use std::fmt::Display;
 
 named! {
     /// What kind of fault an error reply reports.
@@ -57,8 +57,15 @@ impl ErrorCode {
     }
 }
 
+/// A field and a row at fault, as they stand behind a code.
+pub(super) fn place(field: Option<&str>, index: Option<impl Display>) -> String {
+    let field = field.map(|field| format!(" {field}")).unwrap_or_default();
+    field + &index.map(|index| format!(" (row {index})")).unwrap_or_default()
+}
+
 /// Why a message is refused: the `error` map of a reply.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}{}: {message}", .code.name(), place(*.field, *.index))]
 pub struct WireError {
     /// Kind of fault.
     pub code: ErrorCode,
@@ -117,21 +124,6 @@ impl WireError {
         Self::of(ErrorCode::MissingField, field, format!("`{field}` is required"))
     }
 }
-
-impl fmt::Display for WireError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.code.name())?;
-        if let Some(field) = self.field {
-            write!(f, " {field}")?;
-        }
-        if let Some(index) = self.index {
-            write!(f, " (row {index})")?;
-        }
-        write!(f, ": {}", self.message)
-    }
-}
-
-impl std::error::Error for WireError {}
 
 impl From<Invalid> for WireError {
     fn from(fault: Invalid) -> Self {

@@ -82,7 +82,6 @@ use criticd_learner::LabelPart;
 use criticd_learner::removal::Selector;
 use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::Batch;
-use std::fmt;
 
 /// The protocol's version, the value of `v` in every message.
 pub const VERSION: u64 = 1;
@@ -441,24 +440,14 @@ impl OpKind {
 }
 
 /// A request that is refused before anybody acted on it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{error}")]
 pub struct RequestError {
     /// The request's id if it was readable, else nil.
     pub id: Id,
     /// What is wrong.
+    #[source]
     pub error: WireError,
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl std::error::Error for RequestError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
 }
 
 /// What a peer sent, cut and escaped for an error message.

@@ -1,12 +1,12 @@
 //! Messages from the daemon, read by its clients.
 
+use super::error::place;
 use super::reader::{Field, Fields, Head};
 use super::tensor::Shape;
 use super::v1::check_version;
 use super::{ErrorCode, VERSION, WireError, to_json};
 use criticd_learner::action::Column;
 use serde_json::Value;
-use std::fmt;
 
 const REPLY_KEYS: [&str; 4] = ["v", "id", "ok", "error"];
 const POLICY_KEYS: [&str; 3] = ["v", "policy", "error"];
@@ -21,7 +21,8 @@ pub struct ReplyHead {
 }
 
 /// Why the daemon refused a request: the `error` map of its reply. Codes may be newer than this program.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, thiserror::Error)]
+#[error("{code}{}: {message}", place(.field.as_deref(), *.index))]
 pub struct Refusal {
     /// Kind of fault, by its name on the wire.
     pub code: String,
@@ -36,21 +37,6 @@ pub struct Refusal {
     /// With `overloaded`: how long to wait.
     pub retry_after_ms: Option<u64>,
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.code)?;
-        if let Some(field) = &self.field {
-            write!(f, " {field}")?;
-        }
-        if let Some(index) = self.index {
-            write!(f, " (row {index})")?;
-        }
-        write!(f, ": {}", self.message)
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// Read what all replies have.
 ///
