@@ -10,7 +10,6 @@ use crate::sealed::Seal;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Key of a MODEL file under which a [`FleetPart`] lies.
 pub const SUMS: &str = "sums";
@@ -103,11 +102,13 @@ pub struct FleetPart {
 }
 
 /// Why learners cannot be put together. A number names a part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unmergeable {
     /// There are none.
+    #[error("there is nothing to merge")]
     Nothing,
     /// Two are of different epochs.
+    #[error("parts {} and {} differ in their {what}", .parts.0, .parts.1)]
     Epochs {
         /// Which.
         parts: (usize, usize),
@@ -115,6 +116,7 @@ pub enum Unmergeable {
         what: &'static str,
     },
     /// A stream is in two of them: its rows might count twice.
+    #[error("stream {name:?} is in parts {} and {}", .parts.0, .parts.1)]
     Stream {
         /// Its name.
         name: String,
@@ -122,25 +124,9 @@ pub enum Unmergeable {
         parts: (usize, usize),
     },
     /// Their sums cannot be added.
+    #[error("{0}")]
     Sums(MergeError),
 }
-
-impl fmt::Display for Unmergeable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing => f.write_str("there is nothing to merge"),
-            Self::Epochs { parts: (first, second), what } => {
-                write!(f, "parts {first} and {second} differ in their {what}")
-            }
-            Self::Stream { name, parts: (first, second) } => {
-                write!(f, "stream {name:?} is in parts {first} and {second}")
-            }
-            Self::Sums(e) => write!(f, "{e}"),
-        }
-    }
-}
-
-impl std::error::Error for Unmergeable {}
 
 impl FleetPart {
     /// What `model` has learned of `streams`.

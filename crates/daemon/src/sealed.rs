@@ -4,8 +4,6 @@
 //! file     kind, version u32, length of the body u64, CRC-32 of version and body u32, body        (numbers little endian)
 //! ```
 
-use std::fmt;
-
 const NUMBERS: usize = 4 + 8 + 4;
 
 /// A kind of file.
@@ -18,11 +16,13 @@ pub struct Seal {
 }
 
 /// Why a file cannot be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// It is not whole, or its checksum is wrong.
+    #[error("{0}")]
     Damaged(&'static str),
     /// A newer version of the program wrote it.
+    #[error("it has format version {version}, and this program knows versions up to {known}")]
     Newer {
         /// Version of its format.
         version: u32,
@@ -30,19 +30,6 @@ pub enum SealError {
         known: u32,
     },
 }
-
-impl fmt::Display for SealError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Damaged(what) => f.write_str(what),
-            Self::Newer { version, known } => {
-                write!(f, "it has format version {version}, and this program knows versions up to {known}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SealError {}
 
 impl Seal {
     /// The bytes of a file whose body `write` appends.

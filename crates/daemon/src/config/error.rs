@@ -9,7 +9,7 @@ pub(super) fn critic_prefix(index: usize, count: usize) -> String {
 }
 
 /// Why there is no [`Config`](super::Config). Lines count from 1; there is none for what came from the command line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -107,15 +107,6 @@ impl Display for ConfigError {
                 write!(f, "there is no setting `{key}`, did you mean {other}?")
             }
             Self::Invalid { key, message, .. } => write!(f, "`{key}` {message}"),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Read { source, .. } => Some(source),
-            _ => None,
         }
     }
 }

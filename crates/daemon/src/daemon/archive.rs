@@ -17,7 +17,6 @@ use crate::transition::Rows;
 use crate::whole_file;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,47 +29,36 @@ const WARM_START: &str = "warm-start.json";
 const ATTEMPTS: usize = 5;
 
 /// Why rows or a directory could not be copied.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
     /// The journal cannot be read, or the copy not be written.
+    #[error("{0}")]
     Store(StoreError),
     /// The table cannot be written.
+    #[error("{0}")]
     Table(TableError),
     /// Rows that do not fit into one table.
+    #[error("{0}")]
     Columns(String),
     /// A file cannot be read or written.
+    #[error("{path}: {error}")]
     File {
         /// Which one.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
     /// What is to be copied is damaged.
+    #[error("{0}")]
     Damaged(String),
     /// There is something already where the copy is to go.
+    #[error("{0} is there already, and is not empty; choose another directory")]
     Occupied(PathBuf),
     /// There is nothing to copy.
+    #[error("{0}")]
     Empty(&'static str),
 }
-
-impl fmt::Display for ArchiveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(e) => write!(f, "{e}"),
-            Self::Table(e) => write!(f, "{e}"),
-            Self::Columns(why) => f.write_str(why),
-            Self::File { path, source } => write!(f, "{}: {source}", path.display()),
-            Self::Damaged(why) => f.write_str(why),
-            Self::Occupied(path) => {
-                write!(f, "{} is there already, and is not empty; choose another directory", path.display())
-            }
-            Self::Empty(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for ArchiveError {}
 
 impl From<StoreError> for ArchiveError {
     fn from(e: StoreError) -> Self {
@@ -86,7 +74,7 @@ impl From<TableError> for ArchiveError {
 
 pub(super) fn in_file(path: &Path) -> impl Fn(io::Error) -> ArchiveError + use<> {
     let path = path.to_owned();
-    move |source| ArchiveError::File { path: path.clone(), source }
+    move |error| ArchiveError::File { path: path.clone(), error }
 }
 
 /// Which rows are taken.

@@ -15,40 +15,28 @@ use crate::state::State;
 use crate::state::record::Mark;
 pub use crate::wire::Moment;
 use parking_lot::{Mutex, MutexGuard};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Why there is no such state.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AsOfError {
     /// The journal cannot be read.
+    #[error("{0}")]
     Recover(RecoverError),
     /// Groups that led there are forgotten: the first that can be told of is at this offset.
+    #[error("the rows that led there are forgotten; the first moment that works is offset {0}")]
     Forgotten(u64),
     /// Rows that led there were erased.
+    #[error("rows that led there were erased: nobody can tell what was answered then")]
     Erased,
     /// It lies before the first row.
+    #[error("nothing had been stored by then")]
     Before,
     /// It lies behind the last row; the number of rows stored.
+    #[error("it lies ahead: {0} rows are stored so far")]
     Ahead(u64),
 }
-
-impl fmt::Display for AsOfError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Recover(e) => e.fmt(f),
-            Self::Forgotten(from) => {
-                write!(f, "the rows that led there are forgotten; the first moment that works is offset {from}")
-            }
-            Self::Erased => f.write_str("rows that led there were erased: nobody can tell what was answered then"),
-            Self::Before => f.write_str("nothing had been stored by then"),
-            Self::Ahead(rows) => write!(f, "it lies ahead: {rows} rows are stored so far"),
-        }
-    }
-}
-
-impl std::error::Error for AsOfError {}
 
 impl From<RecoverError> for AsOfError {
     fn from(e: RecoverError) -> Self {

@@ -5,7 +5,7 @@
 //! written anew: holes take the place of the rows, and the end of a refit that of each recorded model. Then the new files take the place
 //! of the old ones ([`replace`]), and the old ones are deleted. An interruption at any moment is no harm: [`erase`] goes on from there.
 
-use super::archive::ArchiveError;
+use super::archive::{ArchiveError, in_file};
 use super::recovery::{RecoverError, check_end, is_foreign, origin};
 use super::replace::{self, Moves};
 use super::survey::good_groups;
@@ -40,11 +40,6 @@ pub struct Erased {
 
 fn damaged(why: impl ToString) -> ArchiveError {
     ArchiveError::Damaged(why.to_string())
-}
-
-fn in_file(path: &Path) -> impl Fn(io::Error) -> ArchiveError + use<> {
-    let path = path.to_owned();
-    move |source| ArchiveError::File { path: path.clone(), source }
 }
 
 /// Delete what an erasure has set aside. One that was interrupted before its files were in place is finished first.

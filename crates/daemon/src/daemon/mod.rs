@@ -82,9 +82,8 @@ use rustix::process::{Resource, getrlimit};
 use sd_notify::NotifyState;
 use serde_json::json;
 use std::collections::HashMap;
-use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -106,10 +105,11 @@ const DRAIN: Duration = Duration::from_millis(1000);
 const FLUSH: Duration = Duration::from_millis(500);
 
 /// Why the daemon did not start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// An endpoint cannot be parsed.
+    #[error("{setting}: {source}")]
     Endpoint {
         /// Which setting.
         setting: &'static str,
@@ -117,10 +117,13 @@ pub enum StartError {
         source: transport::EndpointError,
     },
     /// The sockets cannot be bound.
-    Transport(transport::StartError),
+    #[error("{0}")]
+    Transport(#[source] transport::StartError),
     /// The dashboard's address cannot be bound.
-    Http(http::ServerStartError),
+    #[error("{0}")]
+    Http(#[source] http::ServerStartError),
     /// The data directory cannot be written.
+    #[error("cannot write to {path}: {source}; choose another with --data-dir")]
     DataDir {
         /// Which one.
         path: PathBuf,
@@ -128,6 +131,10 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// Another daemon uses the data directory.
+    #[error(
+        "another criticd{} uses {path}; end it with `criticd stop {path}`, or choose another directory with --data-dir",
+        .process.map(|id| format!(" (process {id})")).unwrap_or_default()
+    )]
     Locked {
         /// Which one.
         path: PathBuf,
@@ -135,6 +142,7 @@ pub enum StartError {
         process: Option<u32>,
     },
     /// A repair, a reset or a restore of the data directory was interrupted.
+    #[error("{}", unfinished(.path, *.what))]
     Unfinished {
         /// Which one.
         path: PathBuf,
@@ -142,6 +150,7 @@ pub enum StartError {
         what: Interrupted,
     },
     /// What is in the data directory cannot be gone on with.
+    #[error("{}", not_recovered(.path, .source))]
     Recover {
         /// Which one.
         path: PathBuf,
@@ -149,6 +158,10 @@ pub enum StartError {
         source: RecoverError,
     },
     /// Rows that were taken back from data of later cannot be taken back from these.
+    #[error(
+        "rows that {path} names are to be taken back before anything is answered, and cannot be: {why}\nWhere these \
+         rows may be learned after all, move that file away"
+    )]
     Tombstones {
         /// The file that names them.
         path: PathBuf,
@@ -156,105 +169,55 @@ pub enum StartError {
         why: String,
     },
     /// The table that is to be learned first cannot be.
-    WarmStart(WarmStartError),
+    #[error("{0}")]
+    WarmStart(#[source] WarmStartError),
     /// The daemon's secret key cannot be used.
-    Keys(KeyError),
+    #[error("curve_secret_key: {0}")]
+    Keys(#[source] KeyError),
     /// The process may open too few files.
+    #[error(
+        "the process may open {allowed} files (ulimit -n), and the daemon needs {DESCRIPTORS_MIN} for itself and a few \
+         connections, and three for each further one, four with keys; raise the limit (LimitNOFILE in a unit)"
+    )]
     FewDescriptors {
         /// How many it may.
         allowed: u64,
     },
     /// A thread cannot be started.
-    Thread(std::io::Error),
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] std::io::Error),
 }
 
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Endpoint { setting, source } => write!(f, "{setting}: {source}"),
-            Self::Transport(e) => write!(f, "{e}"),
-            Self::Http(e) => write!(f, "{e}"),
-            Self::DataDir { path, source } => {
-                write!(f, "cannot write to {}: {source}; choose another with --data-dir", path.display())
-            }
-            Self::Locked { path, process } => {
-                let (path, number) = (path.display(), process.map(|id| format!(" (process {id})")).unwrap_or_default());
-                write!(
-                    f,
-                    "another criticd{number} uses {path}; end it with `criticd stop {path}`, or choose another directory \
-                     with --data-dir"
-                )
-            }
-            Self::Unfinished { path, what } => {
-                let path = path.display();
-                match what {
-                    Interrupted::Plan => write!(
-                        f,
-                        "a repair, reset or restore of {path} was interrupted; finish it with `criticd repair {path}`"
-                    ),
-                    Interrupted::Restore => write!(
-                        f,
-                        "a restore to {path} was interrupted before any of it was in place; run `criticd restore BACKUP {path}` \
-                         again, or give it up with `criticd repair {path}`"
-                    ),
-                    Interrupted::Repair => write!(
-                        f,
-                        "a repair of {path} was interrupted before it had changed anything; `criticd repair {path}` begins \
-                         it again"
-                    ),
-                }
-            }
-            Self::Recover { source: RecoverError::Settings(why), .. } => f.write_str(why),
-            Self::Recover { source: source @ RecoverError::Stopped, .. } => write!(f, "{source}"),
-            Self::Recover { source, .. } if source.is_newer() => {
-                write!(f, "{source}\nNothing has been changed. {NEWER_REMEDY}")
-            }
-            Self::Recover { path, source: source @ RecoverError::Store(_) } => write!(
-                f,
-                "{source}\nNothing has been changed. Check the owner, the mode and the disk of {}",
-                path.display()
-            ),
-            Self::Recover { path, source } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "{source}\nNothing has been changed. See what is there with `criticd inspect {path}`; `criticd repair \
-                     --truncate {path}` says what would be lost if the journal were cut where it is still good"
-                )
-            }
-            Self::Tombstones { path, why } => write!(
-                f,
-                "rows that {} names are to be taken back before anything is answered, and cannot be: {why}\n\
-                 Where these rows may be learned after all, move that file away",
-                path.display()
-            ),
-            Self::WarmStart(e) => write!(f, "{e}"),
-            Self::Keys(e) => write!(f, "curve_secret_key: {e}"),
-            Self::FewDescriptors { allowed } => write!(
-                f,
-                "the process may open {allowed} files (ulimit -n), and the daemon needs {DESCRIPTORS_MIN} for itself and a few \
-                 connections, and three for each further one, four with keys; raise the limit (LimitNOFILE in a unit)"
-            ),
-            Self::Thread(e) => write!(f, "cannot start a thread: {e}"),
+/// What was interrupted in the directory `path`, and how to go on.
+fn unfinished(path: &Path, what: Interrupted) -> String {
+    let path = path.display();
+    match what {
+        Interrupted::Plan => {
+            format!("a repair, reset or restore of {path} was interrupted; finish it with `criticd repair {path}`")
         }
+        Interrupted::Restore => format!(
+            "a restore to {path} was interrupted before any of it was in place; run `criticd restore BACKUP {path}` \
+             again, or give it up with `criticd repair {path}`"
+        ),
+        Interrupted::Repair => format!(
+            "a repair of {path} was interrupted before it had changed anything; `criticd repair {path}` begins it again"
+        ),
     }
 }
 
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Endpoint { source, .. } => Some(source),
-            Self::Transport(e) => Some(e),
-            Self::Http(e) => Some(e),
-            Self::DataDir { source, .. } | Self::Thread(source) => Some(source),
-            Self::Recover { source, .. } => Some(source),
-            Self::WarmStart(e) => Some(e),
-            Self::Keys(source) => Some(source),
-            Self::Locked { .. } | Self::Unfinished { .. } | Self::FewDescriptors { .. } | Self::Tombstones { .. } => {
-                None
-            }
-        }
-    }
+/// Why what is in the directory `path` cannot be gone on with, and what to do.
+fn not_recovered(path: &Path, source: &RecoverError) -> String {
+    let path = path.display();
+    let remedy = match source {
+        RecoverError::Settings(_) | RecoverError::Stopped => return source.to_string(),
+        _ if source.is_newer() => NEWER_REMEDY.to_owned(),
+        RecoverError::Store(_) => format!("Check the owner, the mode and the disk of {path}"),
+        _ => format!(
+            "See what is there with `criticd inspect {path}`; `criticd repair --truncate {path}` says what would be lost if \
+             the journal were cut where it is still good"
+        ),
+    };
+    format!("{source}\nNothing has been changed. {remedy}")
 }
 
 impl StartError {

@@ -13,7 +13,6 @@ use crate::learner::Learner;
 use crate::state::State;
 use crate::state::record::Origin;
 use crate::state::removals::Removals;
-use std::fmt;
 
 /// Times that a start tries again without rows on which a critic has failed. A critic that fails once more is given up.
 const ATTEMPTS: usize = 16;
@@ -22,12 +21,23 @@ const ATTEMPTS: usize = 16;
 pub const NEWER_REMEDY: &str = "A newer criticd wrote this: install the newer criticd, or restore a backup";
 
 /// Why the journal is not used as it is. Each says what is wrong; `criticd inspect` shows more, `criticd repair` mends.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoverError {
     /// The journal cannot be read.
-    Store(StoreError),
+    #[error("the journal cannot be read: {0}")]
+    Store(#[from] StoreError),
     /// It ends before what is known to have been durable: rows that were acknowledged are missing.
+    #[error(
+        "{}, but group {} at offset {} was durable: {} acknowledged rows are missing",
+        .end.map_or_else(
+            || "the journal is empty".to_owned(),
+            |(id, offset)| format!("the journal ends with group {id} at offset {offset}")
+        ),
+        .known.id,
+        .known.offset,
+        .known.offset.saturating_sub(.end.map_or(0, |(_, offset)| offset))
+    )]
     Shortened {
         /// What is known.
         known: Mark,
@@ -35,15 +45,18 @@ pub enum RecoverError {
         end: Option<(u64, u64)>,
     },
     /// A group is damaged.
+    #[error("group {group} of the journal, at offset {offset}, cannot be used: {damage}")]
     Damaged {
         /// Its number.
         group: u64,
         /// Offset of its first row, as far as that can be known.
         offset: u64,
         /// What is wrong with it.
+        #[source]
         damage: Corruption,
     },
     /// A group does not follow on the one before.
+    #[error("group {group} of the journal, at offset {offset}, does not follow on the one before: {why}")]
     Broken {
         /// Its number.
         group: u64,
@@ -53,6 +66,11 @@ pub enum RecoverError {
         why: String,
     },
     /// A checkpoint has seen groups that the journal does not have.
+    #[error(
+        "a checkpoint has seen {offset} rows in {checkpoint} groups, but the journal ends with group {journal}; if {} \
+         was copied here from another data directory, move it away",
+        Directory::name(*.checkpoint)
+    )]
     CheckpointAhead {
         /// Number of the last group that the checkpoint has seen.
         checkpoint: u64,
@@ -62,13 +80,19 @@ pub enum RecoverError {
         journal: u64,
     },
     /// A checkpoint is of a newer version of the program.
+    #[error("the checkpoint behind group {checkpoint} cannot be used: {error}")]
     CheckpointNewer {
         /// Number of the last group that it has seen.
         checkpoint: u64,
         /// What it says.
+        #[source]
         error: CheckpointError,
     },
     /// The journal has forgotten its beginning, and there is no checkpoint to start from.
+    #[error(
+        "the journal begins with group {first}, and there is no checkpoint to start from{}",
+        .faults.iter().map(|fault| format!("; {fault}")).collect::<String>()
+    )]
     NoCheckpoint {
         /// Number of the oldest group that is there.
         first: u64,
@@ -76,10 +100,13 @@ pub enum RecoverError {
         faults: Vec<String>,
     },
     /// The checkpoints cannot be read.
-    Checkpoints(std::io::Error),
+    #[error("the checkpoints cannot be read: {0}")]
+    Checkpoints(#[source] std::io::Error),
     /// The settings contradict what has been recorded.
+    #[error("{0}")]
     Settings(String),
     /// The start was stopped before the journal was read.
+    #[error("the start was stopped before the journal was read")]
     Stopped,
 }
 
@@ -92,67 +119,6 @@ impl RecoverError {
                 | Self::Damaged { damage: Corruption::Newer { .. }, .. }
                 | Self::CheckpointNewer { .. }
         )
-    }
-}
-
-impl fmt::Display for RecoverError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(e) => write!(f, "the journal cannot be read: {e}"),
-            Self::Shortened { known, end: Some((id, offset)) } => write!(
-                f,
-                "the journal ends with group {id} at offset {offset}, but group {} at offset {} was durable: {} \
-                 acknowledged rows are missing",
-                known.id,
-                known.offset,
-                known.offset.saturating_sub(*offset)
-            ),
-            Self::Shortened { known, end: None } => write!(
-                f,
-                "the journal is empty, but group {} at offset {} was durable: {} acknowledged rows are missing",
-                known.id, known.offset, known.offset
-            ),
-            Self::Damaged { group, offset, damage } => {
-                write!(f, "group {group} of the journal, at offset {offset}, cannot be used: {damage}")
-            }
-            Self::Broken { group, offset, why } => {
-                write!(f, "group {group} of the journal, at offset {offset}, does not follow on the one before: {why}")
-            }
-            Self::CheckpointAhead { checkpoint, offset, journal } => write!(
-                f,
-                "a checkpoint has seen {offset} rows in {checkpoint} groups, but the journal ends with group {journal}; if {} was \
-                 copied here from another data directory, move it away",
-                Directory::name(*checkpoint)
-            ),
-            Self::CheckpointNewer { checkpoint, error } => {
-                write!(f, "the checkpoint behind group {checkpoint} cannot be used: {error}")
-            }
-            Self::NoCheckpoint { first, faults } => {
-                write!(f, "the journal begins with group {first}, and there is no checkpoint to start from")?;
-                faults.iter().try_for_each(|fault| write!(f, "; {fault}"))
-            }
-            Self::Checkpoints(e) => write!(f, "the checkpoints cannot be read: {e}"),
-            Self::Settings(why) => f.write_str(why),
-            Self::Stopped => f.write_str("the start was stopped before the journal was read"),
-        }
-    }
-}
-
-impl std::error::Error for RecoverError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Store(e) => Some(e),
-            Self::Damaged { damage, .. } => Some(damage),
-            Self::CheckpointNewer { error, .. } => Some(error),
-            Self::Checkpoints(e) => Some(e),
-            _ => None,
-        }
-    }
-}
-
-impl From<StoreError> for RecoverError {
-    fn from(e: StoreError) -> Self {
-        Self::Store(e)
     }
 }
 

@@ -21,7 +21,6 @@ use crate::wire::WireError;
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,14 +52,22 @@ pub struct WarmStart {
 }
 
 /// Why a table is not learned. Nothing of it has been.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WarmStartError {
     /// It cannot be read.
-    Table(TableError),
+    #[error("--warm-start: {0}")]
+    Table(#[source] TableError),
     /// The start was stopped while the table was checked.
+    #[error("--warm-start: the start was stopped before the table was checked")]
     Stopped,
     /// Another table, or the same under another reading, was learned or begun here before.
+    #[error(
+        "--warm-start: {known} with {rows} transitions {} in {data_dir} before, and this is another table, or the same \
+         read in another way; leave --warm-start out to go on, give that table again, add this one with `criticd \
+         replay`, or start anew with another --data-dir",
+        if *.complete { "was learned" } else { "has been begun" }
+    )]
     Other {
         /// The data directory.
         data_dir: PathBuf,
@@ -72,18 +79,27 @@ pub enum WarmStartError {
         complete: bool,
     },
     /// Another producer uses the name of one of its streams.
+    #[error(
+        "--warm-start: stream {stream:?} is there already, and its rows are not of this table; start anew with another \
+         --data-dir, or add the table with `criticd replay`"
+    )]
     Taken {
         /// That name.
         stream: String,
     },
     /// Its rows do not fit the settings, or the rows that are there.
+    #[error("--warm-start: {table}: {}; use a table of the same shape, or another --data-dir", .fault.message)]
     Shape {
         /// The file.
         table: PathBuf,
         /// What does not fit.
-        source: WireError,
+        fault: WireError,
     },
     /// A state variable holds texts, and some critic takes its numbers for a line.
+    #[error(
+        "--warm-start: {table}: state variable {variable} holds texts, which are a category: write so for each critic, \
+         state_kinds = [..., \"category\", ...]"
+    )]
     Texts {
         /// The file.
         table: PathBuf,
@@ -91,75 +107,22 @@ pub enum WarmStartError {
         variable: usize,
     },
     /// A stream's name is too long to stand behind `warm-start/`.
+    #[error(
+        "--warm-start: the name of stream {stream:?} is too long: with \"{STREAM}/\" before it, it may have {NAME_MAX} \
+         bytes; rename it in the table"
+    )]
     Name {
         /// The name.
         stream: String,
     },
     /// What was learned before cannot be looked up or written down.
+    #[error("--warm-start: {path} cannot be read or written: {source}; see whether it is yours")]
     Marker {
         /// The file that says so.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-}
-
-impl fmt::Display for WarmStartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("--warm-start: ")?;
-        match self {
-            Self::Stopped => f.write_str("the start was stopped before the table was checked"),
-            Self::Table(e) => write!(f, "{e}"),
-            Self::Other { data_dir, known, rows, complete } => {
-                let done = if *complete { "was learned" } else { "has been begun" };
-                write!(
-                    f,
-                    "{} with {rows} transitions {done} in {} before, and this is another table, or the same read in \
-                     another way; leave --warm-start out to go on, give that table again, add this one with `criticd \
-                     replay`, or start anew with another --data-dir",
-                    known.display(),
-                    data_dir.display()
-                )
-            }
-            Self::Texts { table, variable } => write!(
-                f,
-                "{}: state variable {variable} holds texts, which are a category: write so for each critic, state_kinds = [..., \
-                 \"category\", ...]",
-                table.display()
-            ),
-            Self::Taken { stream } => write!(
-                f,
-                "stream {stream:?} is there already, and its rows are not of this table; start anew with another \
-                 --data-dir, or add the table with `criticd replay`"
-            ),
-            Self::Shape { table, source } => {
-                write!(
-                    f,
-                    "{}: {}; use a table of the same shape, or another --data-dir",
-                    table.display(),
-                    source.message
-                )
-            }
-            Self::Name { stream } => write!(
-                f,
-                "the name of stream {stream:?} is too long: with \"{STREAM}/\" before it, it may have {NAME_MAX} bytes; \
-                 rename it in the table"
-            ),
-            Self::Marker { path, source } => {
-                write!(f, "{} cannot be read or written: {source}; see whether it is yours", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for WarmStartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Table(e) => Some(e),
-            Self::Marker { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 /// How far a warm start is.
@@ -279,7 +242,7 @@ pub(super) fn plan(
         return Err(WarmStartError::Texts { table: warm.table.clone(), variable });
     }
     core.check_shape(table.dim(), table.rewards_per_row())
-        .map_err(|source| WarmStartError::Shape { table: warm.table.clone(), source })?;
+        .map_err(|fault| WarmStartError::Shape { table: warm.table.clone(), fault })?;
     for name in table.streams() {
         let stream = stream_name(name);
         if stream.len() > NAME_MAX {

@@ -71,7 +71,6 @@ use crate::config::Config;
 use crate::telemetry::{BusEvent, Heartbeat, Restarts, StartProgress, Timings};
 use crate::transport::{Counters, Endpoints};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
@@ -106,10 +105,11 @@ pub struct Sources {
 }
 
 /// Why the server cannot start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerStartError {
     /// The host's name stands for no address.
+    #[error("http: {address}: the host's name cannot be resolved: {source}")]
     Unresolved {
         /// As it was written.
         address: String,
@@ -117,6 +117,11 @@ pub enum ServerStartError {
         source: io::Error,
     },
     /// The address can be reached from other machines, and that was not allowed.
+    #[error(
+        "http: {address} is {}, which other machines may reach, and nothing is encrypted; bind a loopback address, or \
+         say who may connect with `allow` and set insecure = true",
+        .resolved.ip()
+    )]
     Remote {
         /// As it was written.
         address: String,
@@ -124,6 +129,10 @@ pub enum ServerStartError {
         resolved: SocketAddr,
     },
     /// The address is in use.
+    #[error(
+        "http: {address} is in use: is another criticd running? choose another address with --http HOST:PORT (port 0 \
+         for any), or --http off for no dashboard"
+    )]
     InUse {
         /// As it was written.
         address: String,
@@ -131,43 +140,13 @@ pub enum ServerStartError {
         source: io::Error,
     },
     /// The address could not be bound for another reason, or no thread be started.
+    #[error("http: {address} cannot be bound: {source}")]
     Bind {
         /// As it was written.
         address: String,
         /// What the system said.
         source: io::Error,
     },
-}
-
-impl fmt::Display for ServerStartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unresolved { address, source } => {
-                write!(f, "http: {address}: the host's name cannot be resolved: {source}")
-            }
-            Self::Remote { address, resolved } => write!(
-                f,
-                "http: {address} is {}, which other machines may reach, and nothing is encrypted; bind a loopback address, \
-                 or say who may connect with `allow` and set insecure = true",
-                resolved.ip()
-            ),
-            Self::InUse { address, .. } => write!(
-                f,
-                "http: {address} is in use: is another criticd running? choose another address with --http HOST:PORT \
-                 (port 0 for any), or --http off for no dashboard"
-            ),
-            Self::Bind { address, source } => write!(f, "http: {address} cannot be bound: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for ServerStartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unresolved { source, .. } | Self::InUse { source, .. } | Self::Bind { source, .. } => Some(source),
-            Self::Remote { .. } => None,
-        }
-    }
 }
 
 /// The address of the settings, bound, before there is anything to show.

@@ -97,40 +97,24 @@ impl Noted {
 }
 
 /// Why a checkpoint cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// It cannot be read or written.
-    File(io::Error),
+    #[error("{0}")]
+    File(#[source] io::Error),
     /// Its checksum is wrong, or it is not whole.
+    #[error("{0}")]
     Damaged(&'static str),
     /// Its checksum is right, but it cannot be read.
+    #[error("{0}")]
     Unreadable(String),
     /// It was written by a newer version of the program.
+    #[error("it has format version {version}, and this program knows versions up to {VERSION}")]
     Newer {
         /// Version of its format.
         version: u32,
     },
-}
-
-impl fmt::Display for CheckpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(e) => e.fmt(f),
-            Self::Damaged(what) => f.write_str(what),
-            Self::Unreadable(why) => f.write_str(why),
-            Self::Newer { version } => SealError::Newer { version: *version, known: VERSION }.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for CheckpointError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::File(e) => Some(e),
-            _ => None,
-        }
-    }
 }
 
 impl From<SealError> for CheckpointError {

@@ -31,7 +31,6 @@ pub use crate::state::record::{Advice, Configured, Group, NewPolicy, Record, Rem
 use crate::transition::{Batch, BatchParts, Names, check_policy};
 pub use format::VERSION;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::io;
 
 /// Bit of [`StoredGroup::kinds`]: rows.
@@ -85,33 +84,22 @@ const TRUNCATED: u8 = 1 << 1;
 const STARTS_CHAIN: u8 = 1 << 2;
 
 /// Why a group cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corruption {
     /// Its checksum does not fit its content.
+    #[error("its checksum is wrong")]
     Checksum,
     /// Its checksum is right, but it cannot be read: written by something else, or by a bug.
+    #[error("{0}")]
     Unreadable(String),
     /// It was written by a newer version of the program.
+    #[error("it has format version {version}, and this program knows versions up to {VERSION}")]
     Newer {
         /// Version of its format.
         version: u32,
     },
 }
-
-impl fmt::Display for Corruption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Checksum => f.write_str("its checksum is wrong"),
-            Self::Unreadable(why) => f.write_str(why),
-            Self::Newer { version } => {
-                write!(f, "it has format version {version}, and this program knows versions up to {VERSION}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Corruption {}
 
 /// A group as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]

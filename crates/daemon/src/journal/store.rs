@@ -36,12 +36,14 @@ const PAUSE: Duration = Duration::from_millis(10);
 const DROPPED_AT_ONCE: u64 = 8;
 
 /// Why a storage operation failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The database said no.
-    Database(rusqlite::Error),
+    #[error("{DATABASE}: {0}")]
+    Database(#[from] rusqlite::Error),
     /// A file could not be read, written or synced.
+    #[error("{path}: {source}")]
     File {
         /// Which one.
         path: PathBuf,
@@ -49,67 +51,44 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The database was made by a newer version of the program.
+    #[error("it has format version {version}, and this program knows versions up to {SCHEMA}")]
     Newer {
         /// Version of its format.
         version: u32,
     },
     /// The file is no journal.
+    #[error("{path} is no journal of criticd")]
     Foreign {
         /// Which one.
         path: PathBuf,
     },
     /// The journal was closed after an error, and is not open yet.
+    #[error("the journal is closed after an error")]
     Closed,
     /// Another process uses the journal.
+    #[error("another process uses the journal")]
     Busy,
     /// Groups that were acknowledged are missing.
+    #[error(
+        "groups that were acknowledged are missing. Save the models with `criticd snapshot` before you stop the \
+         daemon; then `criticd repair` says what is left"
+    )]
     AcknowledgedMissing,
     /// A file of the journal was deleted or replaced while the journal was open.
+    #[error(
+        "{path} was deleted or replaced while the daemon was running. Do not stop the daemon: it has the last copy of \
+         the rows. Put the file back, or save rows and models first (docs/operations.md, \"Deleted files\")"
+    )]
     Displaced {
         /// Which one.
         path: PathBuf,
     },
     /// The good part of the journal could not be copied as a whole.
+    #[error("the good part of the journal could not be copied as a whole")]
     IncompleteCopy,
     /// A fault made on purpose, by [`super::memory`].
+    #[error("{0}")]
     Injected(&'static str),
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Database(e) => write!(f, "{DATABASE}: {e}"),
-            Self::File { path, source } => write!(f, "{}: {source}", path.display()),
-            Self::Newer { version } => {
-                write!(f, "it has format version {version}, and this program knows versions up to {SCHEMA}")
-            }
-            Self::Foreign { path } => write!(f, "{} is no journal of criticd", path.display()),
-            Self::Closed => f.write_str("the journal is closed after an error"),
-            Self::Busy => f.write_str("another process uses the journal"),
-            Self::AcknowledgedMissing => f.write_str(
-                "groups that were acknowledged are missing. Save the models with `criticd snapshot` before you stop the \
-                 daemon; then `criticd repair` says what is left",
-            ),
-            Self::Displaced { path } => write!(
-                f,
-                "{} was deleted or replaced while the daemon was running. Do not stop the daemon: it has the last copy of \
-                 the rows. Put the file back, or save rows and models first (docs/operations.md, \"Deleted files\")",
-                path.display()
-            ),
-            Self::IncompleteCopy => f.write_str("the good part of the journal could not be copied as a whole"),
-            Self::Injected(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Database(e) => Some(e),
-            Self::File { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 impl StoreError {
@@ -124,12 +103,6 @@ impl StoreError {
             Self::File { source, .. } => forbids_writing(source),
             _ => false,
         }
-    }
-}
-
-impl From<rusqlite::Error> for StoreError {
-    fn from(e: rusqlite::Error) -> Self {
-        Self::Database(e)
     }
 }
 

@@ -3,7 +3,6 @@
 use super::record::{Advice, AdviceRequest};
 use crate::learner::suggest::{Advisor, AdvisorSettings, SuggestError, Suggestion};
 use crate::panics;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The answer of an advisor.
@@ -24,21 +23,14 @@ pub enum Advised {
 }
 
 /// Why an advisor did not do what a request asks.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NotAdvised {
     /// It refused. Nothing has changed.
+    #[error("{0}")]
     Refused(SuggestError),
     /// It failed, and has begun again without anything learned.
+    #[error("the advisor failed and begins again: {0}")]
     Failed(String),
-}
-
-impl fmt::Display for NotAdvised {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(error) => error.fmt(f),
-            Self::Failed(why) => write!(f, "the advisor failed and begins again: {why}"),
-        }
-    }
 }
 
 /// Let an advisor do what a request asks.

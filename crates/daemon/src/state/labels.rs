@@ -6,7 +6,6 @@ use crate::learner::labels::{LABEL_BYTES, Labels, Unfit};
 use crate::learner::removal::Offsets;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 
 pub use crate::learner::LabelPart;
@@ -38,42 +37,23 @@ fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Labels>, D::Error> {
 }
 
 /// Why a piece of labels cannot be taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotTaken {
     /// A head learns from the set.
+    #[error("heads learn from these labels: send others under another name")]
     Used,
     /// The piece begins elsewhere than behind the labels of the set that are here; their number.
+    #[error("{0} labels of this name are here: go on `from` there, or begin again from 0")]
     Elsewhere(usize),
     /// There would be more labels than there may be.
+    #[error("there are at most {} labels: remove heads that learn from some", LABEL_BYTES_MAX / LABEL_BYTES)]
     Bytes,
     /// There may be no more sets, and heads learn from all.
+    #[error("heads learn from {LABEL_SETS_MAX} sets of labels already, and there are no more")]
     Sets,
     /// A label that cannot be.
+    #[error("{0}")]
     Unfit(Unfit),
-}
-
-impl fmt::Display for NotTaken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Used => f.write_str("heads learn from these labels: send others under another name"),
-            Self::Elsewhere(count) => {
-                write!(f, "{count} labels of this name are here: go on `from` there, or begin again from 0")
-            }
-            Self::Bytes => {
-                write!(
-                    f,
-                    "there are at most {} labels: remove heads that learn from some",
-                    LABEL_BYTES_MAX / LABEL_BYTES
-                )
-            }
-            Self::Sets => write!(f, "heads learn from {LABEL_SETS_MAX} sets of labels already, and there are no more"),
-            Self::Unfit(Unfit::Lengths(offsets, values)) => {
-                write!(f, "there are {offsets} offsets and {values} values")
-            }
-            Self::Unfit(Unfit::Order(i)) => write!(f, "offset number {i} is not above those before it"),
-            Self::Unfit(Unfit::Value(i)) => write!(f, "value number {i} is not a number between -1e9 and 1e9"),
-        }
-    }
 }
 
 impl LabelSets {
