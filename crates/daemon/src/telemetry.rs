@@ -194,31 +194,17 @@ impl Default for Timings {
     }
 }
 
-/// What the core's thread does with rows, one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Messages are read and checked, their rows numbered and put into the next group.
-    Decode,
-    /// Groups are written, and synced where the settings say so.
-    Journal,
-    /// Learners step through the rows.
-    Learn,
-    /// Snapshots are made, encoded and handed to the publisher.
-    Publish,
-}
-
-impl Stage {
-    /// All of them, in the order in which a row passes them.
-    pub const ALL: [Self; 4] = [Self::Decode, Self::Journal, Self::Learn, Self::Publish];
-
-    /// The stage as a word for metrics and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Decode => "decode",
-            Self::Journal => "journal",
-            Self::Learn => "learn",
-            Self::Publish => "publish",
-        }
+criticd_learner::named! {
+    /// What the core's thread does with rows, one after the other.
+    pub enum Stage {
+        /// Messages are read and checked, their rows numbered and put into the next group.
+        Decode = "decode",
+        /// Groups are written, and synced where the settings say so.
+        Journal = "journal",
+        /// Learners step through the rows.
+        Learn = "learn",
+        /// Snapshots are made, encoded and handed to the publisher.
+        Publish = "publish",
     }
 }
 

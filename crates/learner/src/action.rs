@@ -148,32 +148,36 @@ pub fn first_largest(values: &[f64]) -> usize {
     (1..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
 }
 
-/// Whose action follows a row: docs/mathematics.md (A2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Successor {
-    /// The action of the next row of the chain: the value of the policy that acts.
-    Sarsa,
-    /// The one that the row names as `next_action`: the value of the policy that is judged.
-    NextAction,
-    /// All discrete ones, with the row's `next_action_probs`: the same, without the chance of a draw.
-    Expected,
-    /// The one that Q itself prefers: the value of acting as well as is known ([`crate::improve`]).
-    Improve,
+named! {
+    /// Whose action follows a row: docs/mathematics.md (A2).
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Successor {
+        /// The action of the next row of the chain: the value of the policy that acts.
+        Sarsa = "sarsa",
+        /// The one that the row names as `next_action`: the value of the policy that is judged.
+        NextAction = "next_action",
+        /// All discrete ones, with the row's `next_action_probs`: the same, without the chance of a draw.
+        Expected = "expected",
+        /// The one that Q itself prefers: the value of acting as well as is known ([`crate::improve`]).
+        Improve = "improve",
+    }
 }
 
-/// How much of a trace flows into a row, before lambda: docs/mathematics.md (A3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Trace {
-    /// All of it: right where the policy that acts is the one that is judged.
-    OnPolicy,
-    /// min(1, rho): right for any two policies, and no ratio makes it grow.
-    Retrace,
-    /// rho, clipped.
-    Importance,
-    /// The probability of the action under the policy that is judged: no other probability is needed.
-    Tree,
+named! {
+    /// How much of a trace flows into a row, before lambda: docs/mathematics.md (A3).
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Trace {
+        /// All of it: right where the policy that acts is the one that is judged.
+        OnPolicy = "on_policy",
+        /// min(1, rho): right for any two policies, and no ratio makes it grow.
+        Retrace = "retrace",
+        /// rho, clipped.
+        Importance = "importance",
+        /// The probability of the action under the policy that is judged: no other probability is needed.
+        Tree = "tree",
+    }
 }
 
 impl Trace {

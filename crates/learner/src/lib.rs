@@ -49,7 +49,39 @@
 //! [`model`] is what one step does to one model. [`math`] holds the recursions, which know nothing of streams:
 //! [`math::dictionary`] (online incomplete Cholesky), [`math::statistics`], [`math::posterior`], [`math::evidence`].
 
+/// An enum of words: each variant with its word in settings, files and messages.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! named {
+    ($(#[$about:meta])* pub enum $kind:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $kind {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $kind {
+            /// All of them.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// Its word in settings, files and messages.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// The one with that [`name`](Self::name).
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|of| of.name() == name)
+            }
+        }
+    };
+}
+
 /// Conversions for `#[serde(into = "String", try_from = "String")]` of a type that is written by `Display` and read by `FromStr`.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! stored_as_text {
     ($kind:ty) => {
         impl From<$kind> for String {

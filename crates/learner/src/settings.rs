@@ -27,16 +27,18 @@ pub enum KernelKind {
     Auto,
 }
 
-/// Which evidence model selection goes by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum SelectBy {
-    /// The exact one on [`Settings::evidence_rows`] rows; where there are more, the bound of all rows has the last word.
-    #[default]
-    Auto,
-    /// The exact one alone.
-    Exact,
-    /// The variational bound of all rows, already where structures are compared.
-    Sparse,
+named! {
+    /// Which evidence model selection goes by.
+    #[derive(Default, Serialize, Deserialize)]
+    pub enum SelectBy {
+        /// The exact one on [`Settings::evidence_rows`] rows; where there are more, the bound of all rows has the last word.
+        #[default]
+        Auto = "auto",
+        /// The exact one alone.
+        Exact = "exact",
+        /// The variational bound of all rows, already where structures are compared.
+        Sparse = "sparse",
+    }
 }
 
 /// How far returns are followed before the value of a successor takes over.
@@ -79,16 +81,18 @@ pub enum SelectionKind {
     Evidence,
 }
 
-/// Whose variance of V is published: docs/mathematics.md (V2), (V4), (V5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum VarianceKind {
-    /// From the TD errors of single rows: right for any noise, however chains are cut, as long as the state is all that matters.
-    #[default]
-    Rows,
-    /// As the model states it: the noise of the returns within one chain is independent.
-    Model,
-    /// Chain-clustered sandwich: returns of one chain share their noise.
-    Clustered,
+named! {
+    /// Whose variance of V is published: docs/mathematics.md (V2), (V4), (V5).
+    #[derive(Default, Serialize, Deserialize)]
+    pub enum VarianceKind {
+        /// From the TD errors of single rows: right for any noise, however chains are cut, as long as the state is all that matters.
+        #[default]
+        Rows = "rows",
+        /// As the model states it: the noise of the returns within one chain is independent.
+        Model = "model",
+        /// Chain-clustered sandwich: returns of one chain share their noise.
+        Clustered = "clustered",
+    }
 }
 
 /// What a critic does when another policy begins to act.
@@ -103,30 +107,22 @@ pub enum OnNewPolicy {
     Keep,
 }
 
-/// Whether values have explicit linear columns beside the kernel ([`crate::math::columns`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum LinearColumns {
-    /// Held-out returns compare kernels with them and without; action values that improve a policy have none, since the largest of
-    /// several extrapolated lines is no estimate, and values about a mean function, which is what they are where no row has been.
-    #[default]
-    Auto,
-    /// No model that a selection makes has any.
-    Never,
-    /// Every model that a selection by held-out returns makes has them.
-    Always,
+named! {
+    /// Whether values have explicit linear columns beside the kernel ([`crate::math::columns`]).
+    #[derive(Default, Serialize, Deserialize)]
+    pub enum LinearColumns {
+        /// Held-out returns compare kernels with them and without; action values that improve a policy have none, since the largest of
+        /// several extrapolated lines is no estimate, and values about a mean function, which is what they are where no row has been.
+        #[default]
+        Auto = "auto",
+        /// No model that a selection makes has any.
+        Never = "never",
+        /// Every model that a selection by held-out returns makes has them.
+        Always = "always",
+    }
 }
 
 impl LinearColumns {
-    /// The one of that name in options and settings: `auto`, `never` or `always`.
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "auto" => Some(Self::Auto),
-            "never" => Some(Self::Never),
-            "always" => Some(Self::Always),
-            _ => None,
-        }
-    }
-
     /// Which are compared: without, with. Beside what `suffices` there are none unless asked for.
     pub fn compared(self, suffices: bool) -> &'static [bool] {
         match self {
@@ -137,31 +133,18 @@ impl LinearColumns {
     }
 }
 
-/// A rule that chooses the elements of a dictionary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DictionaryBy {
-    /// Pivoted incomplete Cholesky: the state that is explained least.
-    Icd,
-    /// Half by ICD, half by orthogonal least squares on the returns of all heads.
-    Returns,
-    /// OMP-TD.
-    OmpTd,
-    /// OMP-BRM.
-    OmpBrm,
-}
-
-impl DictionaryBy {
-    /// All rules, the plain one first.
-    pub const ALL: [Self; 4] = [Self::Icd, Self::Returns, Self::OmpTd, Self::OmpBrm];
-
-    /// Its name in settings and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Icd => "icd",
-            Self::Returns => "returns",
-            Self::OmpTd => "omp-td",
-            Self::OmpBrm => "omp-brm",
-        }
+named! {
+    /// A rule that chooses the elements of a dictionary.
+    #[derive(Serialize, Deserialize)]
+    pub enum DictionaryBy {
+        /// Pivoted incomplete Cholesky: the state that is explained least.
+        Icd = "icd",
+        /// Half by ICD, half by orthogonal least squares on the returns of all heads.
+        Returns = "returns",
+        /// OMP-TD.
+        OmpTd = "omp-td",
+        /// OMP-BRM.
+        OmpBrm = "omp-brm",
     }
 }
 

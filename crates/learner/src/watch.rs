@@ -16,31 +16,23 @@ const NAMED_MAX: usize = 8;
 /// Alarms that wait to be taken at most.
 const WAITING_MAX: usize = 16;
 
-/// How readily a change is called one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum DriftSensitivity {
-    /// Nothing is watched.
-    Off,
-    /// Rarer alarms, later: a threshold of 20.
-    Low,
-    /// A threshold of 15.
-    #[default]
-    Normal,
-    /// Earlier alarms, more of them false: a threshold of 12.
-    High,
+named! {
+    /// How readily a change is called one.
+    #[derive(Default, Serialize, Deserialize)]
+    pub enum DriftSensitivity {
+        /// Nothing is watched.
+        Off = "off",
+        /// Rarer alarms, later: a threshold of 20.
+        Low = "low",
+        /// A threshold of 15.
+        #[default]
+        Normal = "normal",
+        /// Earlier alarms, more of them false: a threshold of 12.
+        High = "high",
+    }
 }
 
 impl DriftSensitivity {
-    /// The word used in settings and on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Low => "low",
-            Self::Normal => "normal",
-            Self::High => "high",
-        }
-    }
-
     /// What c has to exceed for an alarm, with one quantity watched; none where nothing is.
     pub fn threshold(self) -> Option<f64> {
         match self {

@@ -31,3 +31,6 @@ pub mod policy;
 pub mod rights;
 pub mod sockets;
 pub mod wire;
+
+#[doc(hidden)]
+pub use criticd_learner::named;

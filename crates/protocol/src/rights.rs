@@ -3,31 +3,21 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Something that a peer may be allowed to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Right {
-    /// Send what is learned: push on ingest, `append`, `suggest` and `report` on control.
-    Append,
-    /// See what was learned: `value`, `snapshot`, `status` on control, publications, the dashboard.
-    Query,
-    /// Make the daemon do something: `refit`, `rebuild`, `remove`, `checkpoint`.
-    Administer,
+criticd_learner::named! {
+    /// Something that a peer may be allowed to do.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Right {
+        /// Send what is learned: push on ingest, `append`, `suggest` and `report` on control.
+        Append = "append",
+        /// See what was learned: `value`, `snapshot`, `status` on control, publications, the dashboard.
+        Query = "query",
+        /// Make the daemon do something: `refit`, `rebuild`, `remove`, `checkpoint`.
+        Administer = "administer",
+    }
 }
 
 impl Right {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Append, Self::Query, Self::Administer];
-
-    /// The word for it in settings and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Append => "append",
-            Self::Query => "query",
-            Self::Administer => "administer",
-        }
-    }
-
     fn bit(self) -> u8 {
         1 << self as u8
     }

@@ -25,78 +25,63 @@ impl Count {
     }
 }
 
-macro_rules! reasons {
-    ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
-        /// Why the gate refused or cut a peer, or how its connection broke.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum Reason { $($(#[$doc])* $variant,)* }
-
-        impl Reason {
-            /// All of them.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// The reason as a word for log lines and metrics.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// There are as many connections as there may be.
-    TooManyConnections => "too_many_connections",
-    /// There are as many from its address as there may be.
-    TooManyFromAddress => "too_many_from_address",
-    /// Its address, or its key, gives it no right to be there.
-    Unauthorised => "unauthorised",
-    /// Its handshake took too long.
-    HandshakeTimeout => "handshake_timeout",
-    /// Its handshake was too long.
-    HandshakeTooLong => "handshake_too_long",
-    /// It speaks another protocol.
-    BadGreeting => "bad_greeting",
-    /// It speaks a version before ZMTP 3.0.
-    UnsupportedVersion => "unsupported_version",
-    /// It wants another mechanism than NULL.
-    UnsupportedMechanism => "unsupported_mechanism",
-    /// Its READY is none.
-    BadReady => "bad_ready",
-    /// Its socket is of a type that does not go with ours.
-    WrongSocketType => "wrong_socket_type",
-    /// The identity it gave itself is too long.
-    IdentityTooLong => "identity_too_long",
-    /// A connected peer has that identity.
-    IdentityInUse => "identity_in_use",
-    /// It gave itself an identity on the encrypted control socket, where libzmq could not keep it from being taken over.
-    NamedItself => "named_itself",
-    /// A frame is, or announces itself as, too long.
-    FrameTooLarge => "frame_too_large",
-    /// The frames of a message are too long together.
-    MessageTooLarge => "message_too_large",
-    /// A message has too many frames.
-    TooManyParts => "too_many_parts",
-    /// A frame's flags have bits that no version has.
-    ReservedFlags => "reserved_flags",
-    /// A command is malformed.
-    BadCommand => "bad_command",
-    /// A subscriber sent what is no subscription.
-    BadSubscription => "bad_subscription",
-    /// A subscriber has as many topics as it may have.
-    TooManySubscriptions => "too_many_subscriptions",
-    /// It accepted no byte for too long, or left a long message unfinished while others waited to begin one.
-    Stalled => "stalled",
-    /// It was behind for too long.
-    Saturated => "saturated",
-    /// Nothing came from it and nothing went to it for too long.
-    Idle => "idle",
-    /// The socket behind the gate, which encrypted connections have, could not be reached.
-    Internal => "internal",
-    /// A producer's connection was reset, or the network carried it no longer: what it had sent and we had not received is gone.
-    Reset => "reset",
-    /// A producer's connection ended within a message.
-    MidMessage => "mid_message",
+criticd_protocol::named! {
+    /// Why the gate refused or cut a peer, or how its connection broke.
+    #[non_exhaustive]
+    pub enum Reason {
+        /// There are as many connections as there may be.
+        TooManyConnections = "too_many_connections",
+        /// There are as many from its address as there may be.
+        TooManyFromAddress = "too_many_from_address",
+        /// Its address, or its key, gives it no right to be there.
+        Unauthorised = "unauthorised",
+        /// Its handshake took too long.
+        HandshakeTimeout = "handshake_timeout",
+        /// Its handshake was too long.
+        HandshakeTooLong = "handshake_too_long",
+        /// It speaks another protocol.
+        BadGreeting = "bad_greeting",
+        /// It speaks a version before ZMTP 3.0.
+        UnsupportedVersion = "unsupported_version",
+        /// It wants another mechanism than NULL.
+        UnsupportedMechanism = "unsupported_mechanism",
+        /// Its READY is none.
+        BadReady = "bad_ready",
+        /// Its socket is of a type that does not go with ours.
+        WrongSocketType = "wrong_socket_type",
+        /// The identity it gave itself is too long.
+        IdentityTooLong = "identity_too_long",
+        /// A connected peer has that identity.
+        IdentityInUse = "identity_in_use",
+        /// It gave itself an identity on the encrypted control socket, where libzmq could not keep it from being taken over.
+        NamedItself = "named_itself",
+        /// A frame is, or announces itself as, too long.
+        FrameTooLarge = "frame_too_large",
+        /// The frames of a message are too long together.
+        MessageTooLarge = "message_too_large",
+        /// A message has too many frames.
+        TooManyParts = "too_many_parts",
+        /// A frame's flags have bits that no version has.
+        ReservedFlags = "reserved_flags",
+        /// A command is malformed.
+        BadCommand = "bad_command",
+        /// A subscriber sent what is no subscription.
+        BadSubscription = "bad_subscription",
+        /// A subscriber has as many topics as it may have.
+        TooManySubscriptions = "too_many_subscriptions",
+        /// It accepted no byte for too long, or left a long message unfinished while others waited to begin one.
+        Stalled = "stalled",
+        /// It was behind for too long.
+        Saturated = "saturated",
+        /// Nothing came from it and nothing went to it for too long.
+        Idle = "idle",
+        /// The socket behind the gate, which encrypted connections have, could not be reached.
+        Internal = "internal",
+        /// A producer's connection was reset, or the network carried it no longer: what it had sent and we had not received is gone.
+        Reset = "reset",
+        /// A producer's connection ended within a message.
+        MidMessage = "mid_message",
+    }
 }
 
 impl Reason {

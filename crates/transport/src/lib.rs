@@ -77,27 +77,19 @@ use std::time::{Duration, Instant};
 use turns::Entrance;
 use turns::Turns;
 
-/// The three sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SocketName {
-    /// PULL: experience, fire and forget.
-    Ingest,
-    /// ROUTER: requests and replies.
-    Control,
-    /// PUB: snapshots and events.
-    Publish,
+criticd_protocol::named! {
+    /// The three sockets.
+    pub enum SocketName {
+        /// PULL: experience, fire and forget.
+        Ingest = "ingest",
+        /// ROUTER: requests and replies.
+        Control = "control",
+        /// PUB: snapshots and events.
+        Publish = "publish",
+    }
 }
 
 impl SocketName {
-    /// The name as it stands in the configuration and in log lines.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ingest => "ingest",
-            Self::Control => "control",
-            Self::Publish => "publish",
-        }
-    }
-
     /// The rights of which a peer needs one to be let in.
     fn needs(self) -> &'static [Right] {
         match self {

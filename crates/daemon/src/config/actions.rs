@@ -1,23 +1,10 @@
 //! Settings of critics of action values: their actions, and whose action follows a row.
 
-use super::setting::{Setting, When, expect, named, one_of, read, word_of};
+use super::setting::{Setting, When, expect, named, one_of, read, written};
 use crate::learner::action::{ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
 use crate::learner::{DriftSensitivity, Lambda, Settings};
 use crate::math::kernel::NoiseModel;
 use serde::Deserialize;
-
-const SUCCESSORS: [(&str, Successor); 4] = [
-    ("sarsa", Successor::Sarsa),
-    ("next_action", Successor::NextAction),
-    ("expected", Successor::Expected),
-    ("improve", Successor::Improve),
-];
-const TRACES: [(&str, Trace); 4] = [
-    ("on_policy", Trace::OnPolicy),
-    ("retrace", Trace::Retrace),
-    ("importance", Trace::Importance),
-    ("tree", Trace::Tree),
-];
 
 /// Settings that are read after all others of their table, since their meaning depends on those.
 pub(super) const LAST: [&str; 2] = ["inputs", "trace"];
@@ -121,12 +108,9 @@ pub(super) const SUCCESSOR: Setting<Settings> = Setting {
            of the policy that acts; \"next_action\": the one that the row names as next_action, for another policy; \
            \"expected\": all discrete ones, with the row's next_action_probs; \"improve\": the best one, for the value of acting \
            as well as is known: fitted Q iteration over the critic's last 50000 rows, repeated every improve_rows rows.",
-    get: |settings| {
-        let successor = settings.action_value.as_ref()?.successor;
-        word_of(&SUCCESSORS, successor)
-    },
+    get: |settings| written(&settings.action_value.as_ref()?.successor),
     set: |settings, value| {
-        let successor = named(&SUCCESSORS, value)?;
+        let successor = named(&Successor::ALL.map(|of| (of.name(), of)), value)?;
         if successor == Successor::Improve && settings.drift_sensitivity == DriftSensitivity::Normal {
             // Values that improve are no change of the world.
             settings.drift_sensitivity = DriftSensitivity::Off;
@@ -146,12 +130,9 @@ pub(super) const TRACE: Setting<Settings> = Setting {
            \"retrace\": at most all, by the ratio of target_prob to behavior_prob; \"importance\": that ratio; \"tree\": \
            target_prob. The default is on_policy with successor = \"sarsa\" and else retrace. With another successor than \
            sarsa lambda = \"auto\" is 0.",
-    get: |settings| {
-        let trace = settings.action_value.as_ref()?.trace;
-        word_of(&TRACES, trace)
-    },
+    get: |settings| written(&settings.action_value.as_ref()?.trace),
     set: |settings, value| {
-        of(settings).trace = named(&TRACES, value)?;
+        of(settings).trace = named(&Trace::ALL.map(|of| (of.name(), of)), value)?;
         Ok(())
     },
     check: |_| Ok(()),

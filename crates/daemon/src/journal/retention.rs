@@ -32,20 +32,6 @@ impl FromStr for SyncMode {
     }
 }
 
-impl TryFrom<String> for SyncMode {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<SyncMode> for String {
-    fn from(mode: SyncMode) -> Self {
-        mode.to_string()
-    }
-}
-
 impl fmt::Display for SyncMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -55,6 +41,8 @@ impl fmt::Display for SyncMode {
         }
     }
 }
+
+criticd_learner::stored_as_text!(SyncMode);
 
 /// How the journal is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,30 +25,19 @@ pub enum Metric {
     },
 }
 
-/// How covariance falls with r^2 = (x - x')' Omega (x - x'): 1 at zero, a positive definite function in any dimension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Profile {
-    /// exp(-r^2 / 2): value functions are smooth in all their derivatives.                        \[JS09, eq. 18\]
-    #[default]
-    Gaussian,
-    /// (1 + a + a^2 / 3) exp(-a) with a = sqrt(5) r: they have two, and may bend where a Gaussian would ring.
-    Matern52,
+named! {
+    /// How covariance falls with r^2 = (x - x')' Omega (x - x'): 1 at zero, a positive definite function in any dimension.
+    #[derive(Default, Serialize, Deserialize)]
+    pub enum Profile {
+        /// exp(-r^2 / 2): value functions are smooth in all their derivatives.                        \[JS09, eq. 18\]
+        #[default]
+        Gaussian = "gaussian",
+        /// (1 + a + a^2 / 3) exp(-a) with a = sqrt(5) r: they have two, and may bend where a Gaussian would ring.
+        Matern52 = "matern52",
+    }
 }
 
 impl Profile {
-    /// The word used on the wire and in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Gaussian => "gaussian",
-            Self::Matern52 => "matern52",
-        }
-    }
-
-    /// The profile with that [`name`](Self::name).
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Gaussian, Self::Matern52].into_iter().find(|profile| profile.name() == name)
-    }
-
     /// Whether -2 d/dr^2 of the profile is the profile.
     pub(super) fn is_its_slope(self) -> bool {
         self == Self::Gaussian
@@ -110,23 +99,15 @@ pub struct Kernel {
     pub columns: Vec<GivenColumn>,
 }
 
-/// Correlation of the reward noise along a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum NoiseModel {
-    /// Sigma = sigma0^2 H H': the noise is on the returns. Right for stochastic transitions.
-    #[default]
-    Correlated,
-    /// Sigma = sigma0^2 I: the noise is on single rewards. Right only where transitions are deterministic.
-    White,
-}
-
-impl NoiseModel {
-    /// The word used on the wire and in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Correlated => "correlated",
-            Self::White => "white",
-        }
+named! {
+    /// Correlation of the reward noise along a chain.
+    #[derive(Default, Serialize, Deserialize)]
+    pub enum NoiseModel {
+        /// Sigma = sigma0^2 H H': the noise is on the returns. Right for stochastic transitions.
+        #[default]
+        Correlated = "correlated",
+        /// Sigma = sigma0^2 I: the noise is on single rewards. Right only where transitions are deterministic.
+        White = "white",
     }
 }
 

@@ -22,31 +22,19 @@ const OUTLYING_RETURN: f64 = 100.0;
 /// the returns before them, and are no fault.
 const FEW_OUTLIERS: f64 = 8.0;
 
-/// Why a refit was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefitTrigger {
-    /// Enough rows since the last one.
-    Rows,
-    /// Incoming rewards are predicted worse than they were.
-    ScoreDrop,
-    /// Novel states find the dictionary full.
-    DictionaryFull,
-    /// A request.
-    Requested,
-    /// Enough rows since the last sweeps: actions are improved under the present kernel.
-    Improvement,
-}
-
-impl RefitTrigger {
-    /// The word used on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rows => "rows",
-            Self::ScoreDrop => "score_drop",
-            Self::DictionaryFull => "dictionary_full",
-            Self::Requested => "requested",
-            Self::Improvement => "improvement",
-        }
+named! {
+    /// Why a refit was started.
+    pub enum RefitTrigger {
+        /// Enough rows since the last one.
+        Rows = "rows",
+        /// Incoming rewards are predicted worse than they were.
+        ScoreDrop = "score_drop",
+        /// Novel states find the dictionary full.
+        DictionaryFull = "dictionary_full",
+        /// A request.
+        Requested = "requested",
+        /// Enough rows since the last sweeps: actions are improved under the present kernel.
+        Improvement = "improvement",
     }
 }
 

@@ -47,22 +47,13 @@ const TOLD_SHARE: f64 = 0.1;
 /// Largest entry of a direction, in normalised coordinates: a lengthscale of a thirtieth of a standard deviation.
 const FACTOR_MAX: f64 = 30.0;
 
-/// Which evidence a model was selected by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EvidenceKind {
-    /// The exact one, on at most `evidence_rows` rows.
-    Exact,
-    /// The variational bound through a dictionary, on all rows.
-    Sparse,
-}
-
-impl EvidenceKind {
-    /// The word used on the wire and in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Sparse => "sparse",
-        }
+named! {
+    /// Which evidence a model was selected by.
+    pub enum EvidenceKind {
+        /// The exact one, on at most `evidence_rows` rows.
+        Exact = "exact",
+        /// The variational bound through a dictionary, on all rows.
+        Sparse = "sparse",
     }
 }
 

@@ -3,7 +3,7 @@
 use criticd_learner::transition::{Invalid, InvalidCode};
 use std::fmt::Display;
 
-named! {
+criticd_learner::named! {
     /// What kind of fault an error reply reports.
     pub enum ErrorCode {
         /// Not one MessagePack map with string keys.

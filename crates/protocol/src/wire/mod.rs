@@ -8,29 +8,6 @@
 //! claimed length is compared with the bytes that are left before anything is allocated, nesting is limited, and what
 //! decoding allocates stays below twenty times the message (a list of one-byte integers, whose successors are copied).
 
-/// An enum of words of the protocol: each variant with its name on the wire, in `ALL` and `name`.
-macro_rules! named {
-    ($(#[$about:meta])* pub enum $kind:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $kind {
-            $($(#[$doc])* $variant,)*
-        }
-
-        impl $kind {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// Its name on the wire.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)*
-                }
-            }
-        }
-    };
-}
-
 mod act;
 mod actions;
 mod bodies;
@@ -350,7 +327,7 @@ impl Op {
     }
 }
 
-named! {
+criticd_learner::named! {
     /// The operations by name: enough to know who may ask for them.
     pub enum OpKind {
         /// [`Op::Append`].
@@ -402,7 +379,7 @@ impl OpKind {
     /// The one of this name on the wire, if there is one. `optimise` is the former name of `refit`.
     pub fn named(name: &[u8]) -> Option<Self> {
         let name = if name == b"optimise" { b"refit" } else { name };
-        Self::ALL.iter().find(|kind| kind.name().as_bytes() == name).copied()
+        Self::ALL.into_iter().find(|kind| kind.name().as_bytes() == name)
     }
 
     /// The rights of which a peer needs one. The right to append includes the requests that a producer needs to find

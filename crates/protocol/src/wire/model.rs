@@ -487,14 +487,10 @@ fn inputs(field: Field<'_>) -> Result<Inputs, WireError> {
 
 fn hyperparameters(kernel: Field<'_>, noise: Field<'_>, dim: Option<usize>) -> Result<Hyperparameters, WireError> {
     let noise = nested(noise, &NOISE_KEYS, "noise.")?;
-    let model = match noise.require("noise.model")?.string()? {
-        "correlated" => NoiseModel::Correlated,
-        "white" => NoiseModel::White,
-        other => {
-            let message = format!("must be \"correlated\" or \"white\", is {}", excerpt(other));
-            return Err(out_of_range("noise.model", message));
-        }
-    };
+    let word = noise.require("noise.model")?.string()?;
+    let model = NoiseModel::from_name(word).ok_or_else(|| {
+        out_of_range("noise.model", format!("must be \"correlated\" or \"white\", is {}", excerpt(word)))
+    })?;
     let noise_variance = positive(noise.require("noise.variance")?)?;
     Ok(Hyperparameters { kernel: self::kernel(kernel, dim)?, noise: model, noise_variance })
 }

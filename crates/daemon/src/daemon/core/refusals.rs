@@ -217,7 +217,7 @@ mod tests {
     fn an_append_counts_unless_its_sender_has_but_to_send_it_again() {
         let (mut refusals, now) = (Refusals::default(), Now { uptime: 5.0, unix: 1e9 });
         let origin = || Origin { stream: Some("a".into()), session: Some("s".into()), seq: Some(3), rows: Some(2) };
-        for &code in ErrorCode::ALL {
+        for code in ErrorCode::ALL {
             refusals.refuse_append(&WireError::new(code, "no"), origin, b"rows", now);
         }
         let counted = refusals.by_code();

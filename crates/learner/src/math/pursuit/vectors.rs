@@ -9,30 +9,15 @@ use crate::math::evidence::KeepGoing;
 /// Squared length relative to that of its column below which what is left of it is rounding.
 const SPANNED: f64 = 1e-12;
 
-/// What happens to the weights of columns as more of them are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pursuit {
-    /// Each keeps the weight that it was chosen with.
-    Matching,
-    /// All are found anew by least squares after each choice, which goes by the column as it is.
-    Backfitting,
-    /// The same, and the choice goes by what of a column the chosen ones do not span: its gain is what the error loses.
-    Orthogonal,
-}
-
-impl Pursuit {
-    /// The word used in settings and files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Matching => "mp",
-            Self::Backfitting => "backfit",
-            Self::Orthogonal => "ols",
-        }
-    }
-
-    /// The pursuit with that [`name`](Self::name).
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Matching, Self::Backfitting, Self::Orthogonal].into_iter().find(|pursuit| pursuit.name() == name)
+named! {
+    /// What happens to the weights of columns as more of them are chosen.
+    pub enum Pursuit {
+        /// Each keeps the weight that it was chosen with.
+        Matching = "mp",
+        /// All are found anew by least squares after each choice, which goes by the column as it is.
+        Backfitting = "backfit",
+        /// The same, and the choice goes by what of a column the chosen ones do not span: its gain is what the error loses.
+        Orthogonal = "ols",
     }
 }
 
