@@ -1,7 +1,7 @@
 //! Values of actions on the command line: what is learned of them, and files of states with actions.
 
 use super::Failure;
-use super::given::{TableOptions, listed, read_states_as, within, without_unit};
+use super::given::{TableOptions, listed, read_states_as, within, without_unit, word};
 use super::output::{in_file, note};
 use crate::learner::Lambda;
 use crate::learner::action::{ActionColumns, ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
@@ -26,13 +26,13 @@ pub(super) struct ActionOptions {
     /// Whose action follows a transition: sarsa (the next one's of the episode: the policy that acted), next_action or
     /// expected (next_action_0.. or next_action_probs_0.. of the transition: the policy that is judged) or improve (the best
     /// one, lambda is then 0) [default: sarsa]
-    #[arg(long, value_name = "WHOSE")]
-    successor: Option<SuccessorChoice>,
+    #[arg(long, value_name = "WHOSE", value_parser = word(&Successor::ALL, Successor::name))]
+    successor: Option<Successor>,
     /// How much of a lambda-return continues after an action: on_policy (all), retrace (at most all, by the ratio of
     /// target_prob to behavior_prob), importance (that ratio) or tree (target_prob) [default: on_policy with sarsa,
     /// else retrace]
-    #[arg(long, value_name = "HOW")]
-    trace: Option<TraceChoice>,
+    #[arg(long, value_name = "HOW", value_parser = word(&Trace::ALL, Trace::name))]
+    trace: Option<Trace>,
     /// Prior mean of Q: Q of actions that no transition resembles, optimistic if it is at least the largest return
     #[arg(long, value_name = "MEAN", default_value_t = 0.0, allow_negative_numbers = true, value_parser = prior_mean)]
     pub(super) prior_mean: f64,
@@ -50,24 +50,6 @@ enum InputsChoice {
 pub(super) enum ActionKind {
     Discrete(usize),
     Box,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum SuccessorChoice {
-    Sarsa,
-    NextAction,
-    Expected,
-    Improve,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum TraceChoice {
-    OnPolicy,
-    Retrace,
-    Importance,
-    Tree,
 }
 
 /// `discrete:N` or `box` on the command line.
@@ -141,7 +123,7 @@ impl ActionOptions {
             return Err(Failure::usage("--inputs state_action needs --actions discrete:N or --actions box"));
         };
         let space = kind.space(columns, texts)?;
-        let successor = self.successor.map_or(Successor::Sarsa, SuccessorChoice::successor);
+        let successor = self.successor.unwrap_or(Successor::Sarsa);
         check_successor(successor, &space, columns)?;
         Ok(Some(ActionValue { space, successor, trace: self.chosen_trace(successor, columns)? }))
     }
@@ -158,25 +140,24 @@ impl ActionOptions {
     /// Whether values are of another policy than the one that acted.
     pub(super) fn leaves_chain(&self) -> bool {
         self.inputs == InputsChoice::StateAction
-            && self.successor.is_some_and(|choice| choice.successor() != Successor::Sarsa)
+            && self.successor.is_some_and(|successor| successor != Successor::Sarsa)
     }
 
     fn chosen_trace(&self, successor: Successor, columns: &ActionColumns) -> Result<Trace, Failure> {
         let has = |column: &crate::learner::action::Column| column.width > 0;
         let (behavior, target) = (has(&columns.behavior_probs), has(&columns.target_probs));
         let missing = match self.trace {
-            Some(TraceChoice::Tree) if !target => Some("target_prob"),
-            Some(TraceChoice::Retrace | TraceChoice::Importance) if !behavior => Some("behavior_prob"),
-            Some(TraceChoice::Retrace | TraceChoice::Importance) if !target => Some("target_prob"),
+            Some(Trace::Tree) if !target => Some("target_prob"),
+            Some(Trace::Retrace | Trace::Importance) if !behavior => Some("behavior_prob"),
+            Some(Trace::Retrace | Trace::Importance) if !target => Some("target_prob"),
             _ => None,
         };
         if let (Some(column), Some(trace)) = (missing, self.trace) {
-            let name = clap::ValueEnum::to_possible_value(&trace).map(|value| value.get_name().to_owned());
-            let name = name.unwrap_or_default();
+            let name = trace.name();
             note(&format!("--trace {name}: the table has no column {column}, so that rho is 1 in every row"));
         }
         Ok(match self.trace {
-            Some(choice) => choice.trace(),
+            Some(trace) => trace,
             None if successor == Successor::Sarsa => Trace::OnPolicy,
             None => Trace::Retrace,
         })
@@ -217,28 +198,6 @@ fn check_successor(successor: Successor, space: &ActionSpace, columns: &ActionCo
         _ => return Ok(()),
     };
     Err(Failure::usage(format!("--successor {missing}")))
-}
-
-impl SuccessorChoice {
-    fn successor(self) -> Successor {
-        match self {
-            Self::Sarsa => Successor::Sarsa,
-            Self::NextAction => Successor::NextAction,
-            Self::Expected => Successor::Expected,
-            Self::Improve => Successor::Improve,
-        }
-    }
-}
-
-impl TraceChoice {
-    fn trace(self) -> Trace {
-        match self {
-            Self::OnPolicy => Trace::OnPolicy,
-            Self::Retrace => Trace::Retrace,
-            Self::Importance => Trace::Importance,
-            Self::Tree => Trace::Tree,
-        }
-    }
 }
 
 /// Names of the inputs of Q, from the state variables' names (D,), if they have any, and from texts that discrete actions are.

@@ -28,7 +28,7 @@ use crate::learner::mean::Mean;
 use crate::learner::model::Model;
 use crate::learner::period::period;
 use crate::learner::refit::{Compared, RefitReport};
-use crate::learner::{Alarm, KernelKind, Lambda, LinearColumns, Settings, VarianceKind};
+use crate::learner::{Alarm, DriftSensitivity, KernelKind, Lambda, LinearColumns, SelectBy, Settings, VarianceKind};
 use crate::math::embedding::StateKind;
 use crate::math::evidence::{Evidence, KeepGoing};
 use crate::math::kernel::{Metric, NoiseModel, Profile};
@@ -37,7 +37,7 @@ use crate::table::Table;
 use crate::transition::{Rows, name_of_state};
 use crate::whole_file::OutputFile;
 use crate::wire;
-use choices::{EvidenceChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel};
+use choices::{SelectionChoice, kernel};
 use report::Report;
 use stages::Stages;
 use std::collections::HashMap;
@@ -79,8 +79,8 @@ pub(crate) struct Fit {
     state_kinds: Vec<KindSetting>,
     /// Independent noise of returns (correlated) or of rewards (white: only for deterministic transitions; it selects by
     /// evidence with lambda 1) [default: correlated]
-    #[arg(long, value_name = "NOISE")]
-    noise: Option<NoiseChoice>,
+    #[arg(long, value_name = "NOISE", value_parser = given::word(&NoiseModel::ALL, NoiseModel::name))]
+    noise: Option<NoiseModel>,
     #[command(flatten)]
     heads: with_heads::HeadOptions,
     #[command(flatten)]
@@ -104,8 +104,8 @@ pub(crate) struct Fit {
     /// With --selection evidence, the evidence that selects: exact, of all transitions; sparse, the variational bound of
     /// all transitions through a dictionary; auto, the exact evidence of at most --evidence-rows transitions, then, if there
     /// are more, the bound of all
-    #[arg(long, value_name = "WHICH", default_value = "auto")]
-    evidence: EvidenceChoice,
+    #[arg(long, value_name = "WHICH", default_value = "auto", value_parser = given::word(&EVIDENCES, SelectBy::name))]
+    evidence: SelectBy,
     /// With --evidence auto: transitions of the exact evidence
     #[arg(long, value_name = "N", default_value_t = Settings::default().evidence_rows, value_parser = given::at_least_one)]
     evidence_rows: usize,
@@ -136,8 +136,11 @@ pub(crate) struct Fit {
     /// predict returns better without the rows before, the model learns them alone, and the output says so. Use off if the
     /// table holds several policies one after the other and you want their mean. Rows of other streams than those before are
     /// no change [default: normal; with --no-optimise, --heads or actions off]
-    #[arg(long, value_name = "HOW", conflicts_with = "no_optimise")]
-    drift_sensitivity: Option<SensitivityChoice>,
+    #[arg(
+        long, value_name = "HOW", conflicts_with = "no_optimise",
+        value_parser = given::word(&DriftSensitivity::ALL, DriftSensitivity::name)
+    )]
+    drift_sensitivity: Option<DriftSensitivity>,
     /// Criterion of model selection: returns (kernel, lambda and ridge together, by their prediction of held-out returns) or
     /// evidence (kernel and noise by the marginal likelihood; lambda is then 1 unless given), or with --target loo (lengthscales and
     /// ridge by the errors of rows by models that lack them, from what the evidence chose on) [default: returns; with --heads or
@@ -147,8 +150,8 @@ pub(crate) struct Fit {
     /// Variance of the value: rows (from the temporal-difference error of each transition), clustered (from pieces of
     /// chains, if the state may hide something) or model (the Gaussian process's own, too small if transitions are
     /// noisy) [default: rows; with --no-optimise model]
-    #[arg(long, value_name = "WHICH")]
-    variance: Option<VarianceChoice>,
+    #[arg(long, value_name = "WHICH", value_parser = given::word(&VARIANCES, VarianceKind::name))]
+    variance: Option<VarianceKind>,
     /// Seed of the search
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
@@ -184,6 +187,10 @@ pub(crate) struct Fit {
     #[arg(skip)]
     says_kinds: bool,
 }
+
+/// Values of --evidence and --variance, in the order of the help.
+const EVIDENCES: [SelectBy; 3] = [SelectBy::Exact, SelectBy::Sparse, SelectBy::Auto];
+const VARIANCES: [VarianceKind; 3] = [VarianceKind::Rows, VarianceKind::Clustered, VarianceKind::Model];
 
 fn profile(text: &str) -> Result<Profile, String> {
     Profile::from_name(text).ok_or_else(|| "gaussian or matern52".into())
@@ -331,16 +338,16 @@ impl Fit {
             SelectionChoice::Loo if self.heads.file().is_some() => return Err(Failure::usage(loo::HEADS)),
             _ => {}
         }
-        self.variance = self.variance.or(Some(VarianceChoice::Model));
+        self.variance = self.variance.or(Some(VarianceKind::Model));
         Ok(())
     }
 
     /// Whether the exact evidence is asked for. An error if it is too much for the rows.
     fn is_exact(&self, rows: &Rows) -> Result<bool, Failure> {
         let exact = match self.evidence {
-            EvidenceChoice::Exact => true,
-            EvidenceChoice::Sparse => false,
-            EvidenceChoice::Auto => rows.len() <= self.evidence_rows,
+            SelectBy::Exact => true,
+            SelectBy::Sparse => false,
+            SelectBy::Auto => rows.len() <= self.evidence_rows,
         };
         if exact {
             given::check_exact(rows)?;
@@ -459,7 +466,7 @@ impl Fit {
         if settings.heads.is_empty() {
             return Ok(());
         }
-        if self.noise == Some(NoiseChoice::White) {
+        if self.noise == Some(NoiseModel::White) {
             return Err(Failure::usage("--heads: white noise knows no returns, heads want correlated noise"));
         }
         if settings.action_value.is_some() {
@@ -510,11 +517,7 @@ impl Fit {
             dictionary_max: self.dictionary.dictionary_max,
             dictionary_beta: self.dictionary.dictionary_beta,
             dictionary_unit_norm: self.dictionary.dictionary_unit_norm,
-            variance: match self.variance {
-                Some(choice) => choice.kind(),
-                None if self.no_optimise => VarianceKind::Model,
-                None => VarianceKind::Rows,
-            },
+            variance: self.variance.unwrap_or(if self.no_optimise { VarianceKind::Model } else { VarianceKind::Rows }),
             rho_max: given::most(self.rho_max),
             prior_mean: self.action.prior_mean,
             mean: self.mean_of(rows, rewards)?,
@@ -636,7 +639,7 @@ impl Fit {
             let message = format!("--state-kinds contradicts {}: omit it", path.display());
             return Err(Failure::usage(message));
         }
-        if self.noise.is_some_and(|noise| noise.model() != hyperparameters.noise) {
+        if self.noise.is_some_and(|noise| noise != hyperparameters.noise) {
             return Err(Failure::usage(format!("--noise contradicts {}: omit it", path.display())));
         }
         let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first: 0 };

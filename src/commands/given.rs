@@ -14,6 +14,7 @@ use crate::table::{
 pub(super) use crate::transition::without_unit;
 use crate::transition::{Rows, name_of_state, state_name};
 use crate::wire::{decode_snapshot, hyperparameters_from_str};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -766,6 +767,16 @@ pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(count) => Ok(count),
         Err(_) => Err("not a whole number".into()),
     }
+}
+
+/// One of `all` on the command line, by its name.
+pub(super) fn word<T: Copy + Send + Sync>(
+    all: &'static [T],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    let of =
+        move |word: String| all.iter().copied().find(|&of| name(of) == word).expect("clap lets no other word through");
+    PossibleValuesParser::new(all.iter().map(|&of| name(of))).map(of)
 }
 
 pub(super) fn within(text: &str, good: impl Fn(f64) -> bool, message: &str) -> Result<f64, String> {

@@ -3,44 +3,15 @@
 use crate::commands::Failure;
 use crate::commands::given::name_of;
 use crate::learner::KindSetting;
-use crate::learner::{DriftSensitivity, KernelKind, SelectBy, SelectionKind, VarianceKind};
+use crate::learner::{KernelKind, SelectionKind};
 use crate::math::embedding::StateKind;
-use crate::math::kernel::NoiseModel;
 use crate::table::Table;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum NoiseChoice {
-    Correlated,
-    White,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum EvidenceChoice {
-    Exact,
-    Sparse,
-    Auto,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum VarianceChoice {
-    Rows,
-    Clustered,
-    Model,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum SelectionChoice {
     Returns,
     Evidence,
     Loo,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum SensitivityChoice {
-    Off,
-    Low,
-    Normal,
-    High,
 }
 
 pub(super) fn kernel(text: &str) -> Result<KernelKind, String> {
@@ -53,46 +24,6 @@ pub(super) fn kernel(text: &str) -> Result<KernelKind, String> {
             Some(Ok(k)) if k > 0 => Ok(KernelKind::Factor(Some(k))),
             _ => Err("isotropic, ard, factor, factor:K or auto".into()),
         },
-    }
-}
-
-impl SensitivityChoice {
-    pub(super) fn sensitivity(self) -> DriftSensitivity {
-        match self {
-            Self::Off => DriftSensitivity::Off,
-            Self::Low => DriftSensitivity::Low,
-            Self::Normal => DriftSensitivity::Normal,
-            Self::High => DriftSensitivity::High,
-        }
-    }
-}
-
-impl NoiseChoice {
-    pub(super) fn model(self) -> NoiseModel {
-        match self {
-            Self::Correlated => NoiseModel::Correlated,
-            Self::White => NoiseModel::White,
-        }
-    }
-}
-
-impl EvidenceChoice {
-    pub(super) fn select_by(self) -> SelectBy {
-        match self {
-            Self::Exact => SelectBy::Exact,
-            Self::Sparse => SelectBy::Sparse,
-            Self::Auto => SelectBy::Auto,
-        }
-    }
-}
-
-impl VarianceChoice {
-    pub(super) fn kind(self) -> VarianceKind {
-        match self {
-            Self::Rows => VarianceKind::Rows,
-            Self::Clustered => VarianceKind::Clustered,
-            Self::Model => VarianceKind::Model,
-        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! The mean function that a table is learned about.
 
-use super::{Fit, NoiseChoice};
+use super::Fit;
 use crate::commands::Failure;
 use crate::commands::given::categories;
 use crate::commands::inspect::read_model;
 use crate::commands::output::{in_file, note, number};
 use crate::learner::mean::{Mean, MeanForm};
+use crate::math::kernel::NoiseModel;
 use crate::snapshot::Snapshot;
 use crate::transition::Rows;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ impl Fit {
         if self.action.values_actions() {
             return Err(Failure::usage("--mean: is of states, leave it out: values of actions have --prior-mean"));
         }
-        if self.noise == Some(NoiseChoice::White) {
+        if self.noise == Some(NoiseModel::White) {
             return Err(Failure::usage("--mean: is for correlated noise, leave out --noise white"));
         }
         if let Some(of) = mean.discount().filter(|&of| of != self.discount) {

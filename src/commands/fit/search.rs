@@ -2,14 +2,14 @@
 
 use super::super::held_out;
 use super::super::output::{in_file, number};
-use super::choices::{EvidenceChoice, NoiseChoice, SelectionChoice};
+use super::choices::SelectionChoice;
 use super::stages::noted;
 use super::{Failure, Fit, Fitted, WHITE_LAMBDA, constants, finish};
 use crate::learner::allowance::Allowance;
 use crate::learner::batch::Given;
 use crate::learner::refit::{self, RefitError, RefitJob, RefitTrigger};
 use crate::learner::window::Window;
-use crate::learner::{DictionaryBy, DriftSensitivity, Lambda, Learner, Settings};
+use crate::learner::{DictionaryBy, DriftSensitivity, Lambda, Learner, SelectBy, Settings};
 use crate::math::kernel::NoiseModel;
 use crate::transition::Rows;
 use crate::wire;
@@ -29,7 +29,7 @@ impl Fit {
             let message = "every transition starts in the same state, so values cannot differ";
             return Err(in_file(&self.table.table, message));
         }
-        let noise = self.noise.map_or(NoiseModel::Correlated, NoiseChoice::model);
+        let noise = self.noise.unwrap_or_default();
         self.check_noise(noise, rows)?;
         let defaults = Settings::default();
         // Rows of actions may be copies that follow another policy than the one that acted.
@@ -37,8 +37,7 @@ impl Fit {
             _ if settings.action_value.is_some() || !settings.heads.is_empty() => DriftSensitivity::Off,
             // Rows that count little err more than others, whatever the world does.
             _ if self.weights.column().is_some() => DriftSensitivity::Off,
-            None => defaults.drift_sensitivity,
-            Some(choice) => choice.sensitivity(),
+            asked => asked.unwrap_or(defaults.drift_sensitivity),
         };
         let settings = Settings {
             kernel: self.kernel.unwrap_or(defaults.kernel),
@@ -53,8 +52,8 @@ impl Fit {
             selection: self.selection.map_or(defaults.selection, SelectionChoice::kind),
             noise_floor: self.noise_floor,
             refit_first_rows: 0,
-            evidence: self.evidence.select_by(),
-            evidence_rows: if self.evidence == EvidenceChoice::Exact { rows.len() } else { self.evidence_rows },
+            evidence: self.evidence,
+            evidence_rows: if self.evidence == SelectBy::Exact { rows.len() } else { self.evidence_rows },
             refit_budget_s: self.budget,
             seed: self.seed,
             drift_sensitivity,

@@ -64,7 +64,7 @@ impl Learner {
     }
 
     /// Make the first model anew of all rows of `window` before offset `end` each time that they have doubled, where the stream goes on
-    /// and no refit has ended: its scales are those of few rows, and trackers have half-lives of no more. The doublings that are missed
+    /// and no refit has ended: few rows gave it its scales, and trackers half-lives of no more. The doublings that are missed
     /// make no model. What is heard beside a model, heads, alarms and policies, goes on with the model that there is.
     pub(super) fn begin_anew(&mut self, window: &Window, end: u64) {
         let is_stopgap = self.model.is_some()
