@@ -117,7 +117,7 @@ fn journals() -> io::Result<()> {
         let outputs: Vec<Output> = core.take_outputs().collect();
         for output in outputs {
             match output {
-                Output::Refit { critic, job } => {
+                Output::Refit { critic, job, .. } => {
                     let result = refit::run(&job, &|| true).map_err(|e| e.to_string());
                     core.refit_done(RefitDone { critic, result, seconds: 0.0 });
                 }
