@@ -564,7 +564,7 @@ fn a_rebuild_for_heads_does_not_undo_a_refit() {
     harness.call(Op::Refit { critic: None, wait: false });
     harness.core.step(NOW);
     let refit = harness.core.take_outputs().find_map(|output| match output {
-        Output::Refit { critic, job } => Some((critic, job)),
+        Output::Refit { critic, job, .. } => Some((critic, job)),
         _ => None,
     });
     let (critic, job) = refit.expect("a refit has begun");

@@ -255,7 +255,7 @@ impl World {
         let now = self.at();
         let mut storage = MemoryStorage::on(Arc::clone(&self.disk));
         match task {
-            Output::Refit { critic, job } => {
+            Output::Refit { critic, job, .. } => {
                 let result = refit::run(&job, &|| true).map_err(|e| e.to_string());
                 self.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
             }

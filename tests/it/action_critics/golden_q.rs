@@ -101,7 +101,7 @@ fn rows(case: &Value) -> Vec<Batch> {
 fn refit(harness: &mut Harness, change: impl Fn(&mut Candidate, &RefitJob)) {
     harness.ways.refits = Handed::Waits;
     harness.ask(Op::Refit { critic: None, wait: false });
-    let Some(Output::Refit { critic, job }) = harness.tasks.pop_back() else { panic!("a refit was asked for") };
+    let Some(Output::Refit { critic, job, .. }) = harness.tasks.pop_back() else { panic!("a refit was asked for") };
     let mut candidate = refit::run_within(&job, &|| true, &Allowance::none()).unwrap();
     change(&mut candidate, &job);
     harness.core.refit_done(RefitDone { critic, result: Ok(candidate), seconds: 0.0 });
