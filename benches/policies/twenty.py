@@ -165,7 +165,7 @@ def log(task: Task, rows: int, random: np.random.Generator) -> dict[str, Array]:
 
 
 def judged(task: Task, of: dict[str, Array], acts: Policy, options: argparse.Namespace) -> dict[str, float]:
-    """The estimates of the program, or that of d3rlpy, by name."""
+    """Estimates of the program, or one by d3rlpy, by name."""
     if options.by == ["d3rlpy"]:
         import neural
 

@@ -300,8 +300,9 @@ class Coordinator:
             held = gathered.held()
             state = (self._present, *(number for each in held for number in (each[0], *each[1])))
             if state != self._served and held:
+                # Made first: a revision that fails is none.
+                self._model = gathered.snapshot(self._present + 1, self._revision + 1, time.time(), False)
                 self._revision += 1
-                self._model = gathered.snapshot(self._present + 1, self._revision, time.time(), False)
                 self._model_time, self._served = time.monotonic(), state
                 if self._revision % 10 == 0:
                     self._keep()
@@ -434,20 +435,23 @@ class Coordinator:
             move = self._moves.get(stream)
         if move is None:
             return
+        asked = move["to"]
         try:
             if move["lost"]:
                 next_seq = self._last_known(stream, move["from"])
             else:
                 at_end = time.time() - move["since"] < self._patience.chain_s
-                said = self._links[move["from"]].call("release", stream=stream, at_end=at_end)
+                asked = move["from"]
+                said = self._links[asked].call("release", stream=stream, at_end=at_end)
                 if said.get("runs"):
                     return
                 next_seq = said["next_seq"]
-            self._links[move["to"]].call("receive", stream=stream, next_seq=next_seq)
+            asked = move["to"]
+            self._links[asked].call("receive", stream=stream, next_seq=next_seq)
         # Whatever it is, it is tried again, and the status has it.
         except Exception as error:
             worker = error.worker if isinstance(error, RemoteError) else None
-            self._known[move["to"] if worker is None else worker].why = words(error)
+            self._known[asked if worker is None else worker].why = words(error)
             return
         with self._lock:
             if self._moves.pop(stream, None) is not None:

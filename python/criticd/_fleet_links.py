@@ -296,8 +296,10 @@ class Process:
 
     def stop(self) -> None:
         """End it. Its rows are in its journal."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            if self._process.stdin is not None:
-                self._process.stdin.close()
+        # The supervisor may put another one in its place meanwhile, which the next call ends.
+        process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import threading
 from collections.abc import Callable
 from html import escape
@@ -33,6 +34,14 @@ def _ago(seconds: float | None) -> str:
 
 def _row(cells: tuple[str, ...], kind: str = "td") -> str:
     return "<tr>" + "".join(f"<{kind}>{escape(cell)}</{kind}>" for cell in cells) + "</tr>"
+
+
+def as_json(status: FleetStatus) -> str:
+    """The same as JSON, with the lag of each worker."""
+    of = dataclasses.asdict(status)
+    for told, each in zip(of["workers"], status.workers, strict=True):
+        told["lag"] = each.lag
+    return json.dumps(of)
 
 
 def page_of(status: FleetStatus) -> str:
@@ -88,7 +97,7 @@ class Page:
                     elif self.path == "/":
                         text = page_of(status())
                     else:
-                        text = json.dumps(dataclasses.asdict(status()))
+                        text = as_json(status())
                 except CriticdError as error:
                     kind, code, text = "text/plain; charset=utf-8", 503, f"{error}\n"
                 body = text.encode()
@@ -108,8 +117,13 @@ class Page:
             def log_message(self, *values: object) -> None:
                 """Say nothing."""
 
-        self._server = ThreadingHTTPServer((host, port), Handler)
-        self._server.daemon_threads = True
+        class Server(ThreadingHTTPServer):
+            """Of the family of the address."""
+
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            daemon_threads = True
+
+        self._server = Server((host, port), Handler)
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._server.server_address[1]}/"
         self._thread = threading.Thread(target=self._server.serve_forever, name="criticd-page", daemon=True)

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 /// recorded, earlier checkpoints, models that were set aside, refused messages, and the past that the dashboard shows are deleted, since they were
 /// made of those rows. The daemon must be stopped. An interruption is no harm: run the command again. It cannot reach backups,
 /// exported tables and models, and what was published. The row before a hole keeps its next state, which is the first state that was
-/// erased: take back whole episodes, or with --boundary, to leave none. `tombstones.json` keeps the offsets: where a backup of before takes the place of the
+/// erased: take back whole episodes to leave none. `tombstones.json` keeps the offsets: where a backup of before takes the place of the
 /// data, the next start takes these rows back again.
 #[derive(Debug, clap::Args)]
 #[command(

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 /// 1, and the table has what could be read. With --from behind the damage, the rows behind it are read.
 ///
 /// With --onnx: the model of a file that `fit` or `snapshot` wrote. The graph has one input, states (n, D) as 64-bit floats in the units
-/// of the table, and the outputs mean, std (standard deviation of the value) and return_std (of a single return), as far as the
-/// model has them. Its metadata name the critic, its discount, the state variables and the heads, whose answers
+/// of the table, and the outputs mean, std (standard deviation of the value), return_std (of a single return) and known (share of
+/// the signal's variance that the rows have removed), as far as the model has them. Its metadata name the critic, its discount, the state variables and the heads, whose answers
 /// are the outputs heads, heads_std and heads_return_std, with a column for each.
 #[derive(Debug, clap::Args)]
 #[command(

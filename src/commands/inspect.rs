@@ -343,7 +343,8 @@ fn lengths(snapshot: &Snapshot) -> String {
                 _ if given.iter().any(|column| column.function.variable() == Some(d)) => "linear".into(),
                 _ => "not used".into(),
             };
-            let in_deviations = match 1.0 / relevance[d].sqrt() {
+            let bent = kinds.get(d).map_or(1.0, StateKind::unit);
+            let in_deviations = match bent / relevance[d].sqrt() {
                 length if length.is_finite() => number(length),
                 _ => "–".into(),
             };

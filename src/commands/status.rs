@@ -749,7 +749,8 @@ fn variables(model: &ModelStatus, (shares, found): (&[Option<f64>], Option<&Refi
             StateKind::Periodic(period) => Some(period / std::f64::consts::TAU),
             StateKind::Category => None,
         };
-        let in_deviations = match 1.0 / (own + directions).sqrt() {
+        let bent = kernel.kinds.get(i).map_or(1.0, StateKind::unit);
+        let in_deviations = match bent / (own + directions).sqrt() {
             length if length.is_finite() => digits(length),
             _ => "–".into(),
         };

@@ -33,7 +33,9 @@ impl Kernel {
             name: variable.name,
             unit: variable.unit,
             relevance: relevance[i],
-            lengthscale: snapshot.inputs.scale[i] / relevance[i].sqrt(),
+            lengthscale: kernel
+                .lengthscale(i, snapshot.dim())
+                .map_or(f64::NAN, |length| snapshot.inputs.scale[i] * length),
         });
         Self {
             amplitude: kernel.signal_variance.sqrt(),

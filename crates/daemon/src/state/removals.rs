@@ -117,8 +117,7 @@ impl Removals {
 
     /// Rows from an offset on that were taken back and not erased, and when the first removal was that is not erased, Unix seconds.
     pub fn unerased(&self, from: u64) -> Option<(u64, f64)> {
-        let behind = from..u64::MAX;
-        let rows = self.offsets.count_within(&behind).saturating_sub(self.erased.count_within(&behind));
+        let rows = self.offsets.without(&self.erased).count_within(&(from..u64::MAX));
         let waiting = self.count.saturating_sub(self.erased_count) as usize;
         let since = self.told.get(self.told.len().saturating_sub(waiting)).map_or(0.0, |first| first.time);
         (rows > 0).then_some((rows, since))

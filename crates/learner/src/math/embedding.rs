@@ -92,6 +92,16 @@ impl StateKind {
     }
 }
 
+impl StateKind {
+    /// What a coordinate of 1 is in deviations of the variable, about: 1 but where it is bent.
+    pub fn unit(&self) -> f64 {
+        match self {
+            Self::Bent(bend) => bend.unit(),
+            _ => 1.0,
+        }
+    }
+}
+
 impl fmt::Display for StateKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

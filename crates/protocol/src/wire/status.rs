@@ -238,7 +238,7 @@ pub struct JournalStatus {
     pub checkpoint_failure: Option<String>,
     /// Rows that were taken back and whose bytes are still here: `criticd erase` erases them while the daemon is stopped.
     pub unerased_rows: u64,
-    /// When the first of them were taken back, Unix seconds; nil where there are none.
+    /// When rows were first taken back since the last erasure, of the last 64 removals, Unix seconds; nil where no such row is here.
     pub unerased_since: Option<f64>,
 }
 

@@ -204,7 +204,7 @@ export interface JournalStatus {
   sync: string;
   /** Rows that were taken back and whose bytes are still here: `criticd erase` erases them while the daemon is stopped. */
   unerased_rows: number;
-  /** When the first of them were taken back, Unix seconds; nil where there are none. */
+  /** When rows were first taken back since the last erasure, of the last 64 removals, Unix seconds; nil where no such row is here. */
   unerased_since: number | null;
 }
 
