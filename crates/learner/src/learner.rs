@@ -476,7 +476,6 @@ impl Learner {
         if self.model.is_none() {
             self.begin(window, end, events);
         }
-        self.begin_anew(window, end);
         self.begin_watch();
         self.learn(window, end);
         events.append(&mut self.following.events);
@@ -556,7 +555,6 @@ impl Learner {
     pub fn refit_job(&mut self, window: &Window, trigger: RefitTrigger) -> Result<RefitJob, SnapshotError> {
         self.asked.requested = false;
         let current = self.snapshot_of(false, Model::value_snapshot)?;
-        let current = Snapshot { generation: self.generation_adopted(), ..current };
         self.asked.score_at_job = self.model.as_ref().map(|model| (model.score(), trigger));
         self.asked.policies.clear();
         Ok(RefitJob {

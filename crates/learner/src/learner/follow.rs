@@ -106,9 +106,6 @@ pub(super) struct Following {
     /// The alarms of the settings, of whichever model answers; none where none are wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) warnings: Option<Box<Warnings>>,
-    /// How often the rows had doubled when the first model was last made anew: generations without an adoption.
-    #[serde(skip_serializing_if = "super::is_zero")]
-    pub(super) doublings: u64,
     /// What is left of rows that were taken back.
     #[serde(skip_serializing_if = "Residue::is_none")]
     pub(super) residue: Residue,
@@ -121,11 +118,6 @@ pub(super) struct Following {
 }
 
 impl Following {
-    /// Whether nothing goes on beside the present model: no other one, no alarms, no rows that were taken back.
-    pub(super) fn is_plain(&self) -> bool {
-        self.models().next().is_none() && self.warnings.is_none() && self.residue.is_none()
-    }
-
     /// The models beside the present one: the fork, those that were set aside, and the copies.
     pub(super) fn models(&self) -> impl Iterator<Item = &Model> {
         let kept = self.kept.iter().chain(&self.copies).map(|kept| &*kept.model);

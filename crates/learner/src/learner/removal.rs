@@ -124,7 +124,7 @@ impl Learner {
 
     /// The generation, were there none that came of taking rows back.
     pub(super) fn generation_adopted(&self) -> u64 {
-        self.generation - self.following.residue.generations - self.following.doublings
+        self.generation - self.following.residue.generations
     }
 
     /// Whether so few rows are left that no selection would be made of them.

@@ -177,7 +177,7 @@ fn run(settings: &Settings, weather: &Weather, seed: u64) -> Result<(), TestCase
     let mut window = Window::new(weather.dim, 2, 50);
     let mut learner = Learner::new(settings.clone(), None);
     let (mut generation, mut from, mut work) = (0, 0, None);
-    let (mut query, mut adopted) = (Vec::new(), 0);
+    let mut query = Vec::new();
     while window.end() < weather.rows as u64 {
         let mut rows = Rows::new(weather.dim, 2);
         for _ in 0..rng.random_range(1..60) {
@@ -191,11 +191,7 @@ fn run(settings: &Settings, weather: &Weather, seed: u64) -> Result<(), TestCase
         prop_assert_eq!(learner.learned(), window.end());
         let has_begun = window.end() >= settings.warmup_rows as u64;
         prop_assert_eq!(learner.generation() > 0, has_begun);
-        // Until a refit is adopted, models of twice the rows are generations, too.
-        let doublings = (window.end() / settings.warmup_rows as u64).max(1).ilog2();
-        if adopted == 0 && has_begun {
-            generation = learner.generation().clamp(1, 1 + u64::from(doublings));
-        }
+        generation = generation.max(u64::from(has_begun));
         if rng.next_u32().is_multiple_of(5) && has_begun {
             learner.request_refit();
         }
@@ -220,7 +216,7 @@ fn run(settings: &Settings, weather: &Weather, seed: u64) -> Result<(), TestCase
                     Some(Work::Judge(Box::new(candidate)))
                 }
                 Verdict::Adopted { .. } => {
-                    (generation, adopted) = (generation + 1, adopted + 1);
+                    generation += 1;
                     None
                 }
                 Verdict::Rejected { .. } => None,
@@ -228,7 +224,7 @@ fn run(settings: &Settings, weather: &Weather, seed: u64) -> Result<(), TestCase
         };
         prop_assert_eq!(learner.generation(), generation);
         if let Some(model) = learner.model().filter(|_| has_begun) {
-            let start = if adopted == 0 { 0 } else { from };
+            let start = if generation == 1 { 0 } else { from };
             if work.is_none() {
                 prop_assert_eq!(model.statistics().rows, window.end() - start);
             }
@@ -282,38 +278,6 @@ fn the_first_row_is_answered_and_what_is_not_known_of_it_is_not_stated() {
             assert!(learner.is_consistent() && learner.snapshot(true).unwrap() == answer);
         }
     }
-}
-
-#[test]
-fn the_first_model_is_made_anew_as_rows_double_however_they_were_batched() {
-    // A chain without end whose states spread and whose rewards rise.
-    let (mut rows, count) = (Rows::new(1, 1), 700);
-    let at = |i: usize| [(i as f64 * 0.37).sin() * (1.0 + i as f64 / 50.0)];
-    (0..count).for_each(|i| push(&mut rows, 0, i == 0, &at(i), &[i as f64 / 100.0], &at(i + 1), false, false));
-    let fed = |piece: usize| {
-        let mut window = Window::new(1, 1, 10_000);
-        let mut learner = Learner::new(Settings { discount: 0.9, ..Settings::default() }, None);
-        for start in (0..count).step_by(piece) {
-            window.extend(&rows, start..(start + piece).min(count));
-            learner.step(&window);
-        }
-        learner
-    };
-    let learner = fed(9);
-    let snapshot = learner.snapshot(true).unwrap();
-    let at_once = fed(count).snapshot(true).unwrap();
-    assert_eq!((at_once.generation, &at_once.inputs), (snapshot.generation, &snapshot.inputs));
-    assert!((&at_once.weights - &snapshot.weights).amax() < 1e-8 * snapshot.weights.amax());
-    // 32 rows have doubled four times.
-    assert!(snapshot.provisional && snapshot.generation == 5 && !learner.is_selected());
-    let deviation = |count: usize| (rows.states[..count].iter().map(|x| x * x).sum::<f64>() / count as f64).sqrt();
-    let scale = snapshot.inputs.scale[0];
-    assert!((scale / deviation(512) - 1.0).abs() < 0.05, "{scale}, of the first rows {}", deviation(32));
-    // What it follows is not known to the rows of before.
-    let value = |of: &Snapshot| of.evaluate(&at(count), Ask::MEAN).unwrap().mean[(0, 0)];
-    let base = snapshot.tracked.as_ref().expect("an open gate").base.clone();
-    let (base, followed) = (value(&Snapshot { weights: base, tracked: None, ..snapshot.clone() }), value(&snapshot));
-    assert!(followed > base && followed > 40.0, "{followed} beside {base}");
 }
 
 /// A window with `count` rows of one stream in the unit interval, in episodes of ten rows.
