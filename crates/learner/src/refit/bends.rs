@@ -19,7 +19,7 @@ const VALUES: usize = 20;
 const BETTER: f64 = 0.5;
 /// Places of the sorted rows that a bend is judged at.
 const PLACES: usize = 512;
-/// Quantiles that the search for a centre begins with, and scales, in quarters of the spread between the quartiles.
+/// Quantiles that the search for a centre begins with, and for a scale: powers of four, in spreads between the quartiles.
 const CENTRES: usize = 11;
 const SCALES: std::ops::RangeInclusive<i32> = -5..=2;
 /// Steps of the search.
@@ -52,13 +52,14 @@ fn bend(mut values: Vec<f64>) -> Option<Bend> {
         scores.resize(scores.len() + same.len(), normal_quantile(middle));
         different += 1;
     }
+    let count = values.len().min(PLACES);
+    let few = |of: &[f64]| (0..count).map(|k| of[(2 * k + 1) * of.len() / (2 * count)]).collect::<Vec<f64>>();
+    let (values, scores) = (few(&values), few(&scores));
+    // At the same places as the bend: a few outliers bend nothing.
     let straight = correlation(&values, &scores);
     if different <= VALUES || straight >= NORMAL {
         return None;
     }
-    let count = values.len().min(PLACES);
-    let few = |of: &[f64]| (0..count).map(|k| of[(2 * k + 1) * of.len() / (2 * count)]).collect::<Vec<f64>>();
-    let (values, scores) = (few(&values), few(&scores));
     let (bend, bent) = nearest_to_normal(&values, &scores)?;
     let width = 1.0 / deviation(values.iter().map(|&x| bend.at(x)));
     (1.0 - bent <= BETTER * (1.0 - straight) && width.is_finite()).then_some(Bend { width, ..bend })
@@ -153,5 +154,6 @@ mod tests {
         assert_eq!(found(|x| 3.0f64.copysign(x) + 0.1 * x), None, "two peaks");
         assert_eq!(found(|x| (2.0 * x).exp().min(19.0).round()), None, "few values");
         assert_eq!(found(|_| 1.0), None);
+        assert_eq!(found(|x| if x > 3.2 { 1e6 } else { x }), None, "a few outliers");
     }
 }

@@ -411,7 +411,8 @@ pub(super) fn rebuilt_diagnostics(
     out.extend(dependence.diagnostics(inputs));
     out.extend(dependence.counted_twice(hyperparameters));
     let kernel = &hyperparameters.kernel;
-    let bent = (0..inputs.dim()).filter(|&d| kernel.kind_of(d).is_bent()).map(|d| name(inputs, d));
+    let matters = |d: usize| kernel.lengthscale(d, inputs.dim()).is_some_and(f64::is_finite);
+    let bent = (0..inputs.dim()).filter(|&d| kernel.kind_of(d).is_bent() && matters(d)).map(|d| name(inputs, d));
     let bent: Vec<String> = if report.selection.is_some() { bent.collect() } else { Vec::new() };
     out.extend((!bent.is_empty()).then_some(Diagnostic::Bent { variables: bent }));
     out

@@ -472,7 +472,7 @@ export interface KernelStatus {
   factors?: number[][] | null;
   /** `isotropic`, `ard` or `factor`. */
   kind: string;
-  /** `real`, `periodic:P` or `category` of each state variable; left out where all are real. */
+  /** `real`, `asinh:C:S:W`, `periodic:P` or `category` of each state variable; left out where all are real. */
   kinds?: string[];
   /** `gaussian` or `matern52`. */
   profile: string;
