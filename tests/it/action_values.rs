@@ -243,7 +243,7 @@ fn another_policy_is_judged_with_what_the_episodes_are_worth_to_it() {
     assert!(bench.failure(&format!("{evaluate} --actions discrete:2")).1.contains("--policy"));
     bench.file("short.csv", "action\n0\n1\n0\n1\n0\n");
     assert!(bench.failure(&format!("{evaluate} --actions discrete:2 --policy short.csv")).1.contains("has 5 rows"));
-    assert!(bench.failure("evaluate table.csv").1.contains("has not both behavior_prob and target_prob"));
+    assert!(bench.failure("evaluate table.csv").1.contains("lacks behavior_prob or target_prob"));
 }
 
 #[test]
