@@ -13,6 +13,7 @@ import argparse
 import os
 import threading
 import time
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from criticd.testing import Daemon
 EPISODE, BLOCK, DIM = 200, 4000, 4
 
 
-def drive(seed: int, rows: int) -> dict[str, np.ndarray]:
+def drive(seed: int, rows: int) -> dict[str, Any]:
     """Rows of a robot that is pulled to a place of its own."""
     draw = np.random.default_rng(seed)
     place, noise = draw.normal(0, 0.5, DIM), draw.normal(0, 0.3, (rows, DIM))
@@ -64,7 +65,7 @@ def main() -> None:
         def ask() -> None:
             while not over.is_set():
                 began = time.perf_counter()
-                other.streams([gone])
+                other.streams(gone)
                 slowest[0] = max(slowest[0], time.perf_counter() - began)
 
         asking = threading.Thread(target=ask)

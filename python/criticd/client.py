@@ -145,7 +145,8 @@ class Removal:
     `rows` before `offset` were selected, in `chains` chains of `rows_of_chains` rows; `streams` has the rows of each
     stream. `subtracted` says of each critic whether its sums are without them at once; one that is not answers as
     before until it has been learned again. `without_time` rows have no time and no selector matches them;
-    `forgotten` offsets are no longer in the journal. `boundary` rows stay whose next state is the state of a row that was asked for.
+    `forgotten` offsets are no longer in the journal. `boundary` rows stay whose next state is the state of a row that
+    was asked for.
     """
 
     dry_run: bool
