@@ -97,25 +97,6 @@ class Kernel:
         kinds = self.kinds or ("real",) * len(self.relevance)
         return np.array([kind == "real" or bend_of(kind) is not None for kind in kinds])
 
-    def bent(self, states: Array) -> Array:
-        """Normalised states (n, D) with the coordinates of what is bent."""
-        found = states
-        for d, kind in enumerate(self.kinds):
-            if (bend := bend_of(kind)) is not None:
-                centre, scale, width = bend
-                found = found.copy() if found is states else found
-                found[:, d] = width * np.arcsinh((states[:, d] - centre) / scale)
-        return found
-
-    def bent_slopes(self, states: Array, d: int) -> Array:
-        """The derivative (n,) of that coordinate by variable `d`: 1 if it is not bent."""
-        bend = bend_of(self.kinds[d]) if self.kinds else None
-        if bend is None:
-            return np.ones(len(states))
-        centre, scale, width = bend
-        slopes: Array = width / np.hypot(states[:, d] - centre, scale)
-        return slopes
-
     def project(self, states: Array) -> Array:
         """Points whose Euclidean distances are those of Omega: (n, D + k) from normalised states (n, D).
 
@@ -126,7 +107,7 @@ class Kernel:
             scaled: Array = states * roots
         else:
             columns = [np.zeros((len(states), 0))]
-            for x, root, kind in zip(self.bent(states).T, roots, self.kinds, strict=True):
+            for x, root, kind in zip(bent(self, states).T, roots, self.kinds, strict=True):
                 period = period_of(kind)
                 if period is not None:
                     turns = x / period
@@ -137,7 +118,7 @@ class Kernel:
             scaled = np.hstack(columns)
         if not len(self.factors):
             return scaled
-        return np.hstack([scaled, self.bent(states) @ (self.factors * self.on_line).T])
+        return np.hstack([scaled, bent(self, states) @ (self.factors * self.on_line).T])
 
     def apart(self, a: Array, b: Array) -> Array | float:
         """What categories add to the squared distances (n, m) of normalised states (n, D) and (m, D)."""
@@ -219,6 +200,27 @@ def kernel_of(message: Mapping[str, Any], dim: int) -> Kernel:
         if variable is not None and (kind == "category" or not fits):
             raise ValueError(f"a column {column!r} of a variable that is {kind}")
     return kernel
+
+
+def bent(kernel: Kernel, states: Array) -> Array:
+    """Normalised states (n, D) with the coordinates of what is bent."""
+    found = states
+    for d, kind in enumerate(kernel.kinds):
+        if (bend := bend_of(kind)) is not None:
+            centre, scale, width = bend
+            found = found.copy() if found is states else found
+            found[:, d] = width * np.arcsinh((states[:, d] - centre) / scale)
+    return found
+
+
+def bent_slopes(kernel: Kernel, states: Array, d: int) -> Array:
+    """The derivative (n,) of that coordinate by variable `d`: 1 if it is not bent."""
+    bend = bend_of(kernel.kinds[d]) if kernel.kinds else None
+    if bend is None:
+        return np.ones(len(states))
+    centre, scale, width = bend
+    slopes: Array = width / np.hypot(states[:, d] - centre, scale)
+    return slopes
 
 
 def function_of(column: str) -> tuple[str, int | None]:

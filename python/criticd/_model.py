@@ -17,7 +17,7 @@ from criticd._actions import Actions
 from criticd._evaluation import Evaluation, Policy
 from criticd._frames import States, Table
 from criticd._head_models import HeadModels
-from criticd._kernel import Kernel, array_of, bend_of, kernel_of, matrix_of, period_of
+from criticd._kernel import Kernel, array_of, bend_of, bent, bent_slopes, kernel_of, matrix_of, period_of
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message
 from criticd._spread import ReturnSpread
 from criticd._tracked import Tracked, checked
@@ -352,20 +352,20 @@ class Model:
     def _slopes(self, points: Array) -> Array:
         """The derivatives (n, D, H) at raw states (n, D)."""
         kernel, basis = self.kernel, self.kernel.project(self.dictionary)
-        factors, known = kernel.factors * kernel.on_line, kernel.bent(self.dictionary)
+        factors, known = kernel.factors * kernel.on_line, bent(kernel, self.dictionary)
         found = np.empty((len(points), self.dim, self.weights.shape[1]))
         rows = max(1, _CELLS // max(1, len(basis)))
         for start in range(0, len(points), rows):
             part = slice(start, start + rows)
             z, q = self.normalised(points[part]), len(kernel.columns)
             slopes = kernel.slopes(self._squares(points[part], basis))
-            bent = kernel.bent(z)
-            along = [(bent @ f)[:, None] - known @ f for f in factors]
+            here = bent(kernel, z)
+            along = [(here @ f)[:, None] - known @ f for f in factors]
             for d in range(self.dim):
-                rise = kernel.rise(d, bent[:, d, None] - known[:, d])
+                rise = kernel.rise(d, here[:, d, None] - known[:, d])
                 for f, distance in zip(factors, along, strict=True):
                     rise = rise + 2 * f[d] * distance
-                rise = rise * kernel.bent_slopes(z, d)[:, None]
+                rise = rise * bent_slopes(kernel, z, d)[:, None]
                 given = kernel.column_slopes(z, d) * kernel.column_variances
                 found[part, d] = (given @ self.weights[:q] + (slopes * rise) @ self.weights[q:]) / self.scale[d]
         return found if self.mean_function is None else found + self.mean_function._slopes(points)
