@@ -259,8 +259,9 @@ impl World {
         }
         let mut system = Cholesky::default();
         system.renew(&self.gram, ridge, &mut Scratch::default())?;
-        let bases = (self.before.clone(), self.after.clone());
-        Ok(Dynamics::new(bases, ridge, system, (self.coupling.clone(), self.outcomes.clone())))
+        let outcomes = system.solve(self.outcomes.clone());
+        let embeddings = system.solve(self.coupling.clone());
+        Ok(Dynamics::new(self.before.clone(), self.after.clone(), ridge, system, embeddings, outcomes))
     }
 
     /// sqrt(mean over successors of (l(x', x') - |phi_C(x')|^2) / v0), from 0: what C cannot express of them. v0 is the signal variance

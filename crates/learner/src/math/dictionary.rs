@@ -244,19 +244,6 @@ impl Dictionary {
         out
     }
 
-    /// L^-T b L^-1 (m, m), both triangles, for a symmetric `b`: phi'b phi is a form of the kernel row by this.
-    ///
-    /// # Panics
-    /// If `b` is not (m, m).
-    pub fn kernel_form(&self, mut b: Matrix) -> Matrix {
-        let mut out = Matrix::zeros(b.rows(), b.cols());
-        self.inverses.solve_lower_transposed(self.factor.view(), b.view_mut(), out.view_mut(), false);
-        let mut turned = out.transpose();
-        self.inverses.solve_lower_transposed(self.factor.view(), turned.view_mut(), out.view_mut(), true);
-        out.mirror_lower();
-        out
-    }
-
     /// delta^2 of a state with features `features` (m,); never negative.
     pub fn residual(&self, features: &[f64]) -> f64 {
         let spanned = &features[self.columns()..];

@@ -6,6 +6,7 @@ use super::error::WorldError;
 use super::table::Table;
 use crate::math::dense::{
     Cholesky, Matrix, Op, PanelInverses, Scratch, View, axpy, dot, multiply, product, rank_k, solve_lower,
+    solve_lower_transposed,
 };
 use crate::math::hull::unbiased;
 use crate::math::kernel::Points;
@@ -18,7 +19,7 @@ pub struct Dynamics {
     after: Basis,
     pub(super) ridge: f64,
     /// A = L L', and what helps to solve with L for many columns.
-    system: Cholesky,
+    pub(super) system: Cholesky,
     inverses: PanelInverses,
     /// (U L_C^-1)' (m, d): alpha = turned psi.
     turned: Matrix,
@@ -27,23 +28,19 @@ pub struct Dynamics {
 }
 
 impl Dynamics {
-    /// Of the factor of A, X (d, m) and P (d, H + 1).
+    /// Of `embeddings`, U (d, m), and `outcomes`, A^-1 P (d, H + 1).
     pub(super) fn new(
-        (before, after): (Basis, Basis),
+        before: Basis,
+        after: Basis,
         ridge: f64,
         system: Cholesky,
-        (coupling, outcomes): (Matrix, Matrix),
+        embeddings: Matrix,
+        outcomes: Matrix,
     ) -> Self {
+        let mut turned = embeddings.transpose();
+        solve_lower_transposed(after.dictionary().factor().view(), turned.view_mut());
         let inverses = PanelInverses::of(system.factor());
-        let embeddings = inverses.solve(system.factor(), coupling);
-        let outcomes = system.solve(outcomes);
-        let turned = after.dictionary().kernel_weights(&embeddings.transpose());
         Self { before, after, ridge, system, inverses, turned, outcomes }
-    }
-
-    /// A^-1 of `rhs` (d, n), for many columns.
-    pub(super) fn solve(&self, rhs: Matrix) -> Matrix {
-        self.inverses.solve(self.system.factor(), rhs)
     }
 
     /// D.

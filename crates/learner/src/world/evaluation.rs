@@ -5,8 +5,7 @@ use super::error::WorldError;
 use super::table::Table;
 use super::{BLOCK, RADIUS_DOUBTED, Transitions};
 use crate::math::dense::{
-    Accuracy, Matrix, Op, Scratch, Singular, View, ViewMut, dot, multiply, multiply_symmetric, product, rank_k,
-    solve_general, solve_in_place, solve_lower, spectral_radius,
+    Matrix, Op, View, ViewMut, dot, multiply, product, rank_k, solve_general, solve_lower, spectral_radius,
 };
 
 /// Values of a policy at the elements of C (Y4).
@@ -185,23 +184,18 @@ impl Evaluation {
     ) -> Result<(f64, Matrix), WorldError> {
         let d = dynamics.before().len();
         let all = self.deviating(dynamics, Matrix::identity(d), dynamics.turned(), of, observed)?;
-        let mut open = Matrix::zeros(d, d);
+        let mut out = Matrix::zeros(d, d);
         let mut squares = 0.0;
-        all.visit(&rows, &mut |deltas, psi| {
+        all.visit(&rows, &mut |deltas, along| {
             squares += dot(deltas, deltas);
             for (j, delta) in deltas.iter().enumerate() {
-                psi.col_mut(j).iter_mut().for_each(|feature| *feature *= delta);
+                along.col_mut(j).iter_mut().for_each(|share| *share *= delta);
             }
-            rank_k(open.view_mut(), weight, psi.view(), Op::Plain);
+            rank_k(out.view_mut(), weight, along.view(), Op::Plain);
         });
         let signal = prior(squares / rows.terminated.len().max(1) as f64);
         let ridge = signal * dynamics.ridge.powi(2);
-        (0..d).for_each(|j| *open.at_mut(j, j) += ridge);
-        open.mirror_lower();
-        // Summed up before it is turned, so that rows do not have to be.
-        let half = product(open.view(), Op::Plain, all.directions.view(), Op::Plain);
-        let mut out = Matrix::zeros(d, d);
-        multiply_symmetric(out.view_mut(), all.directions.view(), Op::Transposed, half.view(), Op::Plain);
+        rank_k(out.view_mut(), ridge, all.directions.view(), Op::Transposed);
         out.mirror_lower();
         Ok((signal, out))
     }
@@ -216,14 +210,10 @@ impl Evaluation {
         observed: Option<usize>,
     ) -> Result<Deviation<'a>, WorldError> {
         // (I - gamma W F)^-T f = f + gamma F' (I - gamma M')^-1 W'f, so that only m equations are solved.
-        let mut solved = led.clone();
-        solve_in_place(&self.system, solved.view_mut(), Accuracy::Plain, &mut Scratch::default())?;
-        if !solved.is_finite() {
-            return Err(Singular { size: solved.rows() }.into());
-        }
+        let solved = solve_general(&self.system, led)?;
         let to = directions.view_mut();
         multiply(to, true, self.discount, self.features.view(), Op::Plain, solved.view(), Op::Plain);
-        let directions = dynamics.solve(directions);
+        let directions = dynamics.system.solve(directions);
         let values = self.values.col(of);
         let weights = dynamics.weights(values, self.discount, observed);
         let mut next = values.to_vec();
@@ -265,9 +255,7 @@ impl Deviation<'_> {
     /// If columns do not fit.
     pub fn add(&mut self, rows: &Transitions<'_>, weight: f64) {
         let (mut sums, mut squares) = (std::mem::take(&mut self.sums), self.squares);
-        let directions = self.directions.view();
-        self.visit(rows, &mut |deltas, psi| {
-            let along = product(directions, Op::Transposed, psi.view(), Op::Plain);
+        self.visit(rows, &mut |deltas, along| {
             squares += dot(deltas, deltas);
             for (j, delta) in deltas.iter().enumerate() {
                 let shares = sums.iter_mut().zip(along.col(j));
@@ -283,22 +271,23 @@ impl Deviation<'_> {
         self.squares / self.rows.max(1) as f64
     }
 
-    /// Block by block: delta of each row (k,), and its features psi (d, k).
+    /// Block by block: delta of each row (k,), and what its features are along the directions (q, k).
     fn visit(&self, rows: &Transitions<'_>, seen: &mut dyn FnMut(&[f64], &mut Matrix)) {
         let (before, after) = (self.dynamics.before(), self.dynamics.after());
         let count = rows.terminated.len();
         let width = rows.rewards.len().checked_div(count).unwrap_or(0);
         for from in (0..count).step_by(BLOCK) {
             let to = count.min(from + BLOCK);
-            let mut psi = before.features(&rows.inputs[from * before.dim()..to * before.dim()]);
+            let psi = before.features(&rows.inputs[from * before.dim()..to * before.dim()]);
             let phi = after.features(&rows.successors[from * after.dim()..to * after.dim()]);
+            let mut along = product(self.directions.view(), Op::Transposed, psi.view(), Op::Plain);
             let delta = |i: usize| {
                 let reward = self.observed.map_or(0.0, |h| rows.rewards[i * width + h]);
                 let next = if rows.terminated[i] { 0.0 } else { dot(phi.col(i - from), &self.next) };
                 reward + next - dot(psi.col(i - from), &self.weights)
             };
             let deltas: Vec<f64> = (from..to).map(delta).collect();
-            seen(&deltas, &mut psi);
+            seen(&deltas, &mut along);
         }
     }
 

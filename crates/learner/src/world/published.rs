@@ -2,7 +2,7 @@
 
 use super::dynamics::Dynamics;
 use crate::action::ActionSpace;
-use crate::math::dense::Matrix;
+use crate::math::dense::{Matrix, solve_lower_transposed};
 use crate::math::kernel::{Hyperparameters, NoiseModel};
 use crate::snapshot::{Actions, Snapshot};
 use nalgebra::DMatrix;
@@ -39,7 +39,12 @@ impl Dynamics {
             for j in 0..d {
                 inner.col_mut(j).iter_mut().zip(covariance.col(j)).for_each(|(to, of)| *to = *to * signal - of);
             }
-            dictionary.kernel_form(inner).to_nalgebra() / (signal * signal)
+            // L^-T B L^-1 for symmetric B, one side after the other.
+            solve_lower_transposed(dictionary.factor().view(), inner.view_mut());
+            let mut inner = inner.transpose();
+            solve_lower_transposed(dictionary.factor().view(), inner.view_mut());
+            let whole = inner.to_nalgebra() / (signal * signal);
+            (&whole + whole.transpose()) * 0.5
         });
         Snapshot {
             inputs: self.before().inputs().clone(),

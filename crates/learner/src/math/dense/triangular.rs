@@ -78,38 +78,6 @@ impl PanelInverses {
         }
     }
 
-    /// out <- l^-T rhs for the l whose rows were taken in. `rhs` is clobbered. With `lower` only the lower triangle of a square `out` is
-    /// worked out, by half the products, and what is above it means nothing.
-    ///
-    /// # Panics
-    /// If sizes differ.
-    pub fn solve_lower_transposed(&self, l: View<'_>, rhs: ViewMut<'_>, out: ViewMut<'_>, lower: bool) {
-        assert!(l.rows() == self.size && (rhs.rows(), rhs.cols()) == (out.rows(), out.cols()), "sizes differ");
-        assert!(!lower || rhs.cols() == self.size, "only a square matrix has a triangle");
-        let (l, mut rhs, mut out) = (l.faer(), rhs.faer(), out.faer());
-        for (k, inverse) in self.blocks.iter().enumerate().rev() {
-            let (start, len) = (k * PANEL, PANEL.min(self.size - k * PANEL));
-            let end = start + len;
-            let cols = if lower { end } else { rhs.ncols() };
-            let (rest, solved) = out.as_mut().subcols_mut(0, cols).split_at_row_mut(end);
-            let mut panel = rhs.as_mut().submatrix_mut(start, 0, len, cols);
-            if end < self.size {
-                let coupling = l.submatrix(end, start, self.size - end, len).transpose();
-                matmul::matmul(panel.as_mut(), Accum::Add, coupling, solved.as_ref(), -1.0, Par::Seq);
-            }
-            let inverse = inverse.block(0, 0, len, len).faer().transpose();
-            matmul::matmul(rest.subrows_mut(start, len), Accum::Replace, inverse, panel.as_ref(), 1.0, Par::Seq);
-        }
-    }
-
-    /// (l l')^-1 rhs for the l whose rows were taken in: as [`super::Cholesky::solve`], and faster for many columns.
-    pub fn solve(&self, l: &Matrix, mut rhs: Matrix) -> Matrix {
-        let mut half = Matrix::zeros(rhs.rows(), rhs.cols());
-        self.solve_lower(l.view(), rhs.view_mut(), half.view_mut());
-        self.solve_lower_transposed(l.view(), half.view_mut(), rhs.view_mut(), false);
-        rhs
-    }
-
     /// Bytes held, for reports of memory.
     pub fn bytes(&self) -> usize {
         self.blocks.iter().map(Matrix::bytes).sum()
