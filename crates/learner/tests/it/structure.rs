@@ -141,7 +141,7 @@ fn share_of_nothing(seed: u64) -> f64 {
             assert!(!matches!(learner.try_adopt(candidate, &window), criticd_learner::Verdict::Behind(_)));
         }
     }
-    assert!(learner.generation() > 2, "seed {seed}: {} models", learner.generation());
+    assert!(learner.generation() > 1, "seed {seed}: nothing was selected");
     let snapshot = learner.snapshot(false).unwrap();
     let cells: Vec<f64> = (1..=11).flat_map(|x| (1..=11).flat_map(move |y| [f64::from(x), f64::from(y)])).collect();
     let mut value =
