@@ -109,7 +109,7 @@ class Coordinator:
         self._background.start()
 
     def close(self) -> None:
-        """End the background. Whoever calls from then on, or waits for a round, hears that it is closed."""
+        """End the background. Calls from then on, and calls that wait for a round, raise `CriticdError`."""
         if self._stopped.is_set():
             return
         self._stopped.set()

@@ -183,7 +183,7 @@ class Worker:
         self._thread.start()
 
     def close(self) -> None:
-        """End the background, and close the journal. Whoever calls from then on hears that it is closed."""
+        """End the background, and close the journal. Calls from then on raise `CriticdError`."""
         with self._lock:
             if self._stopped:
                 return

@@ -108,8 +108,8 @@ fn rows_make_values_known_where_they_are_and_nowhere_far_away() {
     }
 }
 
-/// Share of the variance of the value that hangs on y, which means nothing, whatever the kernel: after the rows that four copies send
-/// to `criticd demo` in half a minute, and with its settings.
+/// Share of the variance of the value that depends on y, which means nothing. The learner has the settings of `criticd demo`, and learns the
+/// rows that four copies send to it in half a minute.
 fn share_of_nothing(seed: u64) -> f64 {
     const COPIES: u64 = 4;
     const ROWS: usize = 12_000;
