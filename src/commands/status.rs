@@ -743,14 +743,13 @@ fn variables(model: &ModelStatus, (shares, found): (&[Option<f64>], Option<&Refi
     let precision = |i: usize| kernel.relevance.of(i) + directions(i);
     let row = |(i, &scale): (usize, &f64)| {
         let (own, directions) = (kernel.relevance.of(i), directions(i));
-        let unit = match kernel.kinds.get(i).copied().unwrap_or_default() {
-            StateKind::Real => Some(scale),
-            StateKind::Bent(bend) => Some(scale * bend.unit()),
+        let kind = kernel.kinds.get(i).copied().unwrap_or_default();
+        let unit = match kind {
+            StateKind::Real | StateKind::Bent(_) => Some(scale * kind.unit()),
             StateKind::Periodic(period) => Some(period / std::f64::consts::TAU),
             StateKind::Category => None,
         };
-        let bent = kernel.kinds.get(i).map_or(1.0, StateKind::unit);
-        let in_deviations = match bent / (own + directions).sqrt() {
+        let in_deviations = match kind.unit() / (own + directions).sqrt() {
             length if length.is_finite() => digits(length),
             _ => "–".into(),
         };

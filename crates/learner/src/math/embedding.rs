@@ -39,11 +39,6 @@ impl Bend {
     pub fn slope(self, x: f64) -> f64 {
         self.width / (self.scale * ((x - self.centre) / self.scale).hypot(1.0))
     }
-
-    /// How far x goes about 0 for the bent coordinate to go 1.
-    pub fn unit(self) -> f64 {
-        1.0 / self.slope(0.0)
-    }
 }
 
 /// What a state variable is.
@@ -90,13 +85,11 @@ impl StateKind {
             Self::Real | Self::Category => true,
         }
     }
-}
 
-impl StateKind {
-    /// What a coordinate of 1 is in deviations of the variable, about: 1 but where it is bent.
+    /// How far x goes about 0 for its coordinate on a line to go 1: 1 but where it is bent.
     pub fn unit(&self) -> f64 {
         match self {
-            Self::Bent(bend) => bend.unit(),
+            Self::Bent(bend) => 1.0 / bend.slope(0.0),
             _ => 1.0,
         }
     }
@@ -188,20 +181,16 @@ impl Embedding {
     /// Of states (`dim`,) of these kinds; none for all real.
     pub(super) fn new(kinds: &[StateKind], dim: usize) -> Self {
         let (mut width, mut categories) = (0, 0);
-        let place = |d: usize| match kinds.get(d) {
-            None => {
-                width += 1;
-                Place::Line(width - 1, StateKind::Real)
-            }
-            Some(&kind @ (StateKind::Real | StateKind::Bent(_))) => {
+        let place = |d: usize| match kinds.get(d).copied().unwrap_or_default() {
+            kind @ (StateKind::Real | StateKind::Bent(_)) => {
                 width += 1;
                 Place::Line(width - 1, kind)
             }
-            Some(&StateKind::Periodic(period)) => {
+            StateKind::Periodic(period) => {
                 width += 2;
                 Place::Circle(width - 2, period)
             }
-            Some(StateKind::Category) => {
+            StateKind::Category => {
                 categories += 1;
                 Place::Category(categories - 1)
             }

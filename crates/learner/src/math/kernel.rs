@@ -279,8 +279,9 @@ impl Kernel {
     /// category.
     pub fn lengthscale(&self, d: usize, dim: usize) -> Option<f64> {
         match self.kind_of(d) {
-            StateKind::Real => Some(1.0 / self.metric.matrix(dim).at(d, d).sqrt()),
-            StateKind::Bent(bend) => Some(bend.unit() / self.metric.matrix(dim).at(d, d).sqrt()),
+            kind @ (StateKind::Real | StateKind::Bent(_)) => {
+                Some(kind.unit() / self.metric.matrix(dim).at(d, d).sqrt())
+            }
             StateKind::Periodic(period) => Some(period / (TAU * self.metric.relevance_of(d).sqrt())),
             StateKind::Category => None,
         }
