@@ -323,7 +323,7 @@ pub struct Settings {
     #[serde(alias = "starts")]
     pub search_starts: usize,
     /// Budget of one refit, in seconds of one core, but counted in products ([`crate::allowance`]). Its search may use
-    /// [`crate::refit::SEARCH_SHARE`] of it.
+    /// [`crate::refit::SEARCH_SHARE`] of it, and less with few rows ([`crate::refit::RefitJob::allowance`]).
     pub refit_budget_s: f64,
     /// Seed of everything random in refits.
     pub seed: u64,

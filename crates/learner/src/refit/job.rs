@@ -25,6 +25,8 @@ const HALF_LIVES: f64 = 8.0;
 /// the rows of a stream that is faster the next refit, which is due then, is soon made.
 const FOLLOWED_MAX: u64 = 16_384;
 const FOLLOWED_TIMES: u64 = 4;
+/// Rows of a refit for each second of its budget.
+const ROWS_A_SECOND: f64 = 512.0;
 
 /// Everything a refit reads: it owns what it needs, the learner goes on meanwhile.
 #[derive(Clone, Debug)]
@@ -85,12 +87,20 @@ impl SecondKernel {
 }
 
 impl RefitJob {
-    /// What its search may spend.
+    /// What its search may spend. Where returns select and nobody asked for the refit, it has a second of the budget for each
+    /// [`ROWS_A_SECOND`] rows: a model of few rows is wanted soon, and soon followed by one of more.
     ///
     /// # Panics
     /// If the budget of the settings is negative, or no number.
     pub fn allowance(&self) -> Allowance {
-        Allowance::of_seconds(SEARCH_SHARE * self.settings.refit_budget_s)
+        let Settings { refit_budget_s: budget, action_value, .. } = &self.settings;
+        let is_soon_followed = action_value.is_none() && self.trigger != RefitTrigger::Requested;
+        let seconds = if self.settings.selects_by_returns() && is_soon_followed {
+            budget.min((self.window.len() as f64 / ROWS_A_SECOND).max(1.0))
+        } else {
+            *budget
+        };
+        Allowance::of_seconds(SEARCH_SHARE * seconds)
     }
 
     /// Most elements of the rebuilt dictionary.

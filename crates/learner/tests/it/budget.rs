@@ -2,7 +2,7 @@
 
 use criticd_learner::allowance::Allowance;
 use criticd_learner::heads::{Cumulant, Head, Rate};
-use criticd_learner::refit::{self, Candidate, RefitJob};
+use criticd_learner::refit::{self, Candidate, RefitJob, RefitTrigger};
 use criticd_learner::window::Window;
 use criticd_learner::{DriftSensitivity, KernelKind, Learner, Settings};
 use criticd_reference::wander;
@@ -12,9 +12,13 @@ use std::time::Duration;
 const COLUMNS: usize = 4;
 
 fn job(settings: Settings) -> RefitJob {
+    job_of(500, settings)
+}
+
+fn job_of(count: usize, settings: Settings) -> RefitJob {
     let settings = Settings { refit_first_rows: 0, drift_sensitivity: DriftSensitivity::Off, ..settings };
-    let (mut learner, mut window) = (Learner::new(settings, None), Window::new(2, COLUMNS, 500));
-    let rows = wander(500, 3, COLUMNS, 11);
+    let (mut learner, mut window) = (Learner::new(settings, None), Window::new(2, COLUMNS, count));
+    let rows = wander(count, 3, COLUMNS, 11);
     window.extend(&rows, 0..rows.len());
     learner.step(&window);
     learner.request_refit();
@@ -24,6 +28,19 @@ fn job(settings: Settings) -> RefitJob {
 /// Everything of a candidate.
 fn told(found: &Candidate) -> (Vec<u8>, String) {
     (rmp_serde::to_vec_named(&*found.model).unwrap(), format!("{:?}", found.report))
+}
+
+#[test]
+fn a_refit_of_few_rows_has_less_time_unless_somebody_asked_for_it() {
+    let seconds = |seconds: f64| format!("{:?}", Allowance::of_seconds(refit::SEARCH_SHARE * seconds));
+    let allowed = |job: &RefitJob| format!("{:?}", job.allowance());
+    let asked_for = job(Settings::default());
+    assert_eq!(allowed(&asked_for), seconds(20.0));
+    let due = |job| RefitJob { trigger: RefitTrigger::Rows, ..job };
+    assert_eq!(allowed(&due(asked_for)), seconds(1.0));
+    assert_eq!(allowed(&due(job_of(2560, Settings::default()))), seconds(5.0));
+    assert_eq!(allowed(&due(job(Settings { refit_budget_s: 0.3, ..Settings::default() }))), seconds(0.3));
+    assert_eq!(allowed(&due(job(Settings { refit_budget_s: 3.0, ..Settings::paper() }))), seconds(3.0));
 }
 
 #[test]
