@@ -119,7 +119,7 @@ impl<T> State<T> {
         self.counted.add(bytes as u64);
     }
 
-    /// Where the first peer in the order of turns is whose first item is as wanted: its address's place, and its own there.
+    /// The first peer, in the order of turns, whose first item is wanted: the place of its address, and its own place there.
     fn find(&self, is_wanted: impl Fn(u64, &T) -> bool) -> Option<(usize, usize)> {
         self.order.iter().enumerate().find_map(|(place, group)| {
             let is_first = |&peer: &u64| is_wanted(peer, &self.queues[&peer].items[0].1);

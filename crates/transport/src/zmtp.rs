@@ -393,7 +393,7 @@ impl Scanner {
                 return parse_ready(&body).map(|ready| Some(Sent::Ready(ready)));
             }
             self.commands = self.commands.wrapping_add(1);
-            return self.obey(&body);
+            return self.on_command(&body);
         }
         if self.of_subscriber {
             self.commands = self.commands.wrapping_add(1);
@@ -409,7 +409,7 @@ impl Scanner {
         }
     }
 
-    fn obey(&mut self, command: &[u8]) -> Result<Option<Sent>, Reason> {
+    fn on_command(&mut self, command: &[u8]) -> Result<Option<Sent>, Reason> {
         let (&name_len, rest) = command.split_first().ok_or(Reason::BadCommand)?;
         let (name, rest) = rest.split_at_checked(name_len.into()).ok_or(Reason::BadCommand)?;
         match name {

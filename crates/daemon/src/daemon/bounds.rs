@@ -1,6 +1,14 @@
-//! Bounds of the daemon's queues. The queues keep to them, and [`super::memory`] adds them up.
+//! Bounds of the daemon's queues, which keep to them and which [`super::memory`] adds up, and of what its threads take at a time.
 
 use crate::transport::turns::Share;
+use std::time::Duration;
+
+/// Between two status publications.
+pub(super) const TICK: Duration = Duration::from_secs(1);
+/// Most that the core goes without looking at its clock.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// At a stop, messages already taken are learned for at most a second.
+pub(super) const DRAIN: Duration = Duration::from_secs(1);
 
 /// Requests that may wait for the core.
 pub(super) const CALLS: Share = Share { peer_bytes: 8 << 20, total_bytes: 64 << 20 };

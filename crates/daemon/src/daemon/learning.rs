@@ -1,6 +1,6 @@
 //! The core's thread: it takes what waits in the queues, turns the core, and hands out what comes of it.
 
-use super::bounds::{CALLS, GROUP_BYTES};
+use super::bounds::{CALLS, DRAIN, GROUP_BYTES, POLL_INTERVAL, TICK};
 use super::core::{Asked, Call, Core, Now, Output, RefitDone};
 use super::evaluations::Desk;
 use super::ledger::CheckpointDone;
@@ -14,7 +14,6 @@ use super::systemd::notify as notify_systemd;
 use super::tombstones::Keeper;
 use super::warm_start::{Feeding, WarmStartInput};
 use super::what_if_thread::Task as Question;
-use super::{Command, DRAIN, POLL_INTERVAL, TICK};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::http::PageQuestion;
@@ -31,6 +30,15 @@ use sd_notify::NotifyState;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Commands to the core, besides messages.
+pub(super) enum Command {
+    Reload(Arc<Config>),
+    /// Learn what has been taken, publish a last time, end.
+    Stop,
+    #[cfg(test)]
+    Panic,
+}
 
 /// Target learning time of one group: large enough to amortise a sync, small enough to bound latency.
 const LEARN_AT_ONCE: Duration = Duration::from_millis(10);

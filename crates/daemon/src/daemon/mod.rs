@@ -42,11 +42,11 @@ pub mod warm_start;
 mod what_if;
 mod what_if_thread;
 
-use self::bounds::{CALLS, QUESTIONS};
+use self::bounds::{CALLS, DRAIN, POLL_INTERVAL, QUESTIONS};
 use self::core::Core;
 use self::endpoints_file::EndpointsFile;
 use self::evaluations::Evaluations;
-use self::learning::{Inbox, Learning, Outlets};
+use self::learning::{Command, Inbox, Learning, Outlets};
 use self::ledger::CheckpointDone;
 use self::lock::{claim, shelf};
 pub use self::lock::{lock, owner};
@@ -93,14 +93,8 @@ use std::time::{Duration, Instant};
 const WANTS: usize = 256;
 /// Old models that may wait to be dropped elsewhere.
 const GARBAGE: usize = 4;
-/// Between two status publications.
-const TICK: Duration = Duration::from_secs(1);
-/// Most that the core goes without looking at its clock.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Between two checkpoints of a long start.
 const KEEP: Duration = Duration::from_secs(60);
-/// At a stop, messages already taken are learned for at most so long.
-const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
 const FLUSH: Duration = Duration::from_millis(500);
 
@@ -225,15 +219,6 @@ impl StartError {
     pub fn is_stopped(&self) -> bool {
         matches!(self, Self::Recover { source: RecoverError::Stopped, .. } | Self::WarmStart(WarmStartError::Stopped))
     }
-}
-
-/// Commands to the core, besides messages.
-enum Command {
-    Reload(Arc<Config>),
-    /// Learn what has been taken, publish a last time, end.
-    Stop,
-    #[cfg(test)]
-    Panic,
 }
 
 /// A running daemon. Dropping it without [`Daemon::stop`] closes its sockets at once.

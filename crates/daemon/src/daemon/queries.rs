@@ -11,10 +11,9 @@ mod large;
 pub(super) mod past;
 
 use super::act::{self, Decisions};
-use super::bounds::{LARGE_QUERIES, PAGED_MAX, WAITING};
+use super::bounds::{DRAIN, LARGE_QUERIES, PAGED_MAX, TICK, WAITING};
 use super::core::{Asked, Caller, RefusedAppend};
 use super::evaluations::{self, Entrance as EvaluationEntrance};
-use super::{DRAIN, TICK};
 use crate::board::{Board, LearningHeads};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -103,6 +102,9 @@ impl FastPath {
         let started = Instant::now();
         let draft = wire::read_request(payload, &self.limits).ok()?;
         draft.kind.permitted(request.peer.rights()).ok()?;
+        if draft.kind == OpKind::Value && !self.is_answered_here(&draft) {
+            return None;
+        }
         let wire::Request { id, arrays, op } = draft.decode(&self.limits).ok()?;
         let payload = match op {
             Op::Ping => return Some(wire::encode_reply(&id, arrays, &pong(self.clock))),
@@ -118,6 +120,14 @@ impl FastPath {
         };
         self.timings.query.observe(started.elapsed().as_secs_f64());
         Some(payload)
+    }
+
+    /// Whether a `value` request may be answered here, as far as its keys tell: what is left to the control thread is not read twice.
+    fn is_answered_here(&self, draft: &Draft<'_>) -> bool {
+        let Ok(Some(needed)) = draft.min_offset() else { return draft.is_of_states() };
+        let Ok(Answering::One(critic)) = draft.answering() else { return false };
+        let learned = || self.board.get(self.board.critic(critic.as_deref()).ok()?).map(|model| model.offset);
+        draft.is_of_states() && learned() >= Some(needed)
     }
 
     /// The answer to a `value` request of one critic that takes little.

@@ -226,6 +226,13 @@ impl Draft<'_> {
         field!(self.message, "as_of").is_some()
     }
 
+    /// Whether a `value` request is one of states alone, to one critic as it is now.
+    pub fn is_of_states(&self) -> bool {
+        let message = &self.message;
+        field!(message, "critics").or(field!(message, "heads")).or(field!(message, "actions")).is_none()
+            && !self.is_of_the_past()
+    }
+
     /// Whose rows it holds, as far as that can be read.
     pub fn origin(&self) -> Origin {
         origin_of(&self.message, true)
