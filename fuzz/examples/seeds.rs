@@ -134,6 +134,7 @@ fn journals() -> io::Result<()> {
                 }
                 Output::Reply(_)
                 | Output::Publish(_)
+                | Output::Event(_)
                 | Output::Status(_)
                 | Output::Rebuild(_)
                 | Output::FollowRebuild(_)

@@ -32,7 +32,7 @@ _FETCH_PAUSE_S = 0.2
 
 
 CHANGES = ("drift", "forked", "swapped", "dismissed", "returned")
-"""Events of a world that changes; `proto/README.md` has the keys of each under "Publications"."""
+"""Events of a world that changes; `proto/events.md` has the keys of each."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import keyword
 import os
 import re
+from dataclasses import fields
 
 from conftest import ROOT
+
+from criticd.subscriber import ALARMS, CHANGES, Alarm
 
 MODULE = ROOT / "python" / "criticd" / "_status.py"
 WORDS = {"uint": "int", "number": "float", "string": "str", "nil": "None"}
@@ -61,3 +64,12 @@ def test_the_types_are_made_from_the_table() -> None:
     if "CRITICD_WRITE" in os.environ:
         MODULE.write_text(wanted)
     assert "CRITICD_WRITE" in os.environ or found == wanted, "the module says how it is written anew"
+
+
+def test_the_events_that_a_subscriber_hears_are_in_the_table() -> None:
+    kinds = {text.split("\n")[0]: text for text in (ROOT / "proto" / "events.md").read_text().split("\n## ")[1:]}
+    assert {*CHANGES, *ALARMS} <= set(kinds)
+    assert all("[ForetoldFall](#foretoldfall)" in kinds[kind] for kind in ALARMS)
+    assert set(keys_of(kinds["ForetoldFall"])) == {field.name for field in fields(Alarm)} - {"raised"}
+    for kind in CHANGES:
+        assert "[DriftAlarm](status.md#driftalarm)" in kinds[kind] or {"critic", "offset"} <= set(keys_of(kinds[kind]))

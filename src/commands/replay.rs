@@ -8,7 +8,8 @@ use crate::client::{ClientError, Requester, Sender, Subscriber};
 use crate::config::ConfigParts;
 use crate::table::Table;
 use crate::transition::{Batch, BatchParts};
-use crate::wire::{self, Status};
+use crate::wire::events::RejectedStream;
+use crate::wire::{self, DatedEvent, Event, Status};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -262,10 +263,9 @@ impl Arrivals {
         while let Some((_, payload)) =
             self.events.as_ref().and_then(|events| events.receive(ASK_INTERVAL).ok().flatten())
         {
-            let event = wire::to_json(&payload)?;
-            let streams = event["streams"].as_array().into_iter().flatten();
-            let ours = streams.filter(|refused| refused["session"] == self.session.as_str());
-            messages.extend(ours.filter_map(|refused| refused["message"].as_str().map(str::to_owned)));
+            let Event::Rejected(rejected) = DatedEvent::from_json(&wire::to_json(&payload)?)?.event else { continue };
+            let is_ours = |refused: &RejectedStream| refused.session.as_deref() == Some(self.session.as_str());
+            messages.extend(rejected.streams.into_iter().filter(is_ours).map(|refused| refused.message));
         }
         reasons.extend(messages);
         if reasons.is_empty() {

@@ -16,7 +16,7 @@ use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
 use criticd::learner::Learner;
 use criticd::learner::refit;
 use criticd::transition::{Batch, BatchParts};
-use criticd::wire::{self, Op};
+use criticd::wire::{self, Event, Op};
 use parking_lot::Mutex;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -231,19 +231,18 @@ impl World {
                     }
                     self.refusal = reply.get("error").map(|error| error["message"].to_string());
                 }
-                Output::Publish(publication) => match &*publication.topic {
-                    "event.adopted" => {
+                Output::Event(dated) => match &dated.event {
+                    Event::Adopted(of) => {
                         self.counts.adoptions += 1;
-                        let of = wire::to_json(&publication.payload).unwrap()["critic"].as_str().unwrap().to_owned();
                         let critics = self.core.board();
-                        let acts = critics.critic(Some(&of)).is_ok_and(|index| critics.actor(index).is_some());
+                        let acts = critics.critic(Some(&of.critic)).is_ok_and(|index| critics.actor(index).is_some());
                         self.counts.improvements += u64::from(acts);
                     }
-                    "event.rebuilt" => self.counts.rebuilds += 1,
-                    "event.critic_failed" => self.counts.failed += 1,
+                    Event::Rebuilt { .. } => self.counts.rebuilds += 1,
+                    Event::CriticFailed { .. } => self.counts.failed += 1,
                     _ => {}
                 },
-                Output::Garbage(_) | Output::Status(_) => {}
+                Output::Publish(_) | Output::Garbage(_) | Output::Status(_) => {}
                 task => self.tasks.push_back(task),
             }
         }

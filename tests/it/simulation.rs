@@ -22,7 +22,7 @@ use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
 use criticd::learner::Learner;
 use criticd::learner::refit;
 use criticd::transition::{Batch, BatchParts};
-use criticd::wire::{self, HeadForm, Op};
+use criticd::wire::{self, Event, HeadForm, Op};
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -111,14 +111,14 @@ impl Counts {
         [alarms, forks, swaps, returns, crashes_forked, crashes_kept].iter().all(|&seen| seen > 0)
     }
 
-    fn published(&mut self, topic: &str) {
-        match topic {
-            "event.adopted" => self.adoptions += 1,
-            "event.drift" => self.alarms += 1,
-            "event.forked" => self.forks += 1,
-            "event.swapped" => self.swaps += 1,
-            "event.returned" => self.returns += 1,
-            "event.rebuilt" => self.rebuilds += 1,
+    fn happened(&mut self, event: &Event) {
+        match event {
+            Event::Adopted(_) => self.adoptions += 1,
+            Event::Drift(_) => self.alarms += 1,
+            Event::Forked { .. } => self.forks += 1,
+            Event::Swapped { .. } => self.swaps += 1,
+            Event::Returned { .. } => self.returns += 1,
+            Event::Rebuilt { .. } => self.rebuilds += 1,
             _ => {}
         }
     }
@@ -297,8 +297,8 @@ impl World {
         for output in outputs {
             match output {
                 Output::Reply(reply) => replies.push(wire::to_json(&reply.payload).unwrap()),
-                Output::Publish(publication) => self.counts.published(&publication.topic),
-                Output::Garbage(_) | Output::Status(_) => {}
+                Output::Event(dated) => self.counts.happened(&dated.event),
+                Output::Publish(_) | Output::Garbage(_) | Output::Status(_) => {}
                 task => self.tasks.push_back(task),
             }
         }

@@ -9,7 +9,7 @@ use criticd::journal::checkpoint::Checkpoints;
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
 use criticd::sim::{self, Step, walk::Walk};
 use criticd::transition::Batch;
-use criticd::wire::{self, Op};
+use criticd::wire::{self, Event, Op};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ impl Place {
                     Output::FollowRebuild(mut rebuilt) => {
                         begun = Some(rebuilt.follow(&mut self.storage(), &|| true).map(|()| rebuilt));
                     }
-                    Output::Publish(publication) => is_recorded |= publication.topic == "event.rebuilt",
+                    Output::Event(dated) => is_recorded |= matches!(dated.event, Event::Rebuilt { .. }),
                     _ => {}
                 }
             }

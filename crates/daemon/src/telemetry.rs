@@ -5,8 +5,7 @@
 
 use crate::learner::window::Window;
 use crate::panics;
-use crate::wire::Status;
-use bytes::Bytes;
+use crate::wire::{DatedEvent, Status};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use prometheus_client::metrics::histogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
@@ -28,8 +27,8 @@ const ROWS_WAITING: usize = 8;
 pub enum BusEvent {
     /// What the daemon knows about itself.
     Status(Arc<Status>),
-    /// A publication under `event.<kind>`.
-    Event(Bytes),
+    /// Something that happened.
+    Event(Box<DatedEvent>),
     /// Rows that have arrived.
     Rows {
         /// Retained rows, among them all that have arrived since the notice before.
@@ -64,11 +63,9 @@ impl EventBus {
         self.offer(BusEvent::Status(status));
     }
 
-    /// Pass a publication on, if it is of a kind that is watched.
-    pub fn publication(&mut self, topic: &str, payload: &Bytes) {
-        if topic.starts_with("event.") {
-            self.offer(BusEvent::Event(payload.clone()));
-        }
+    /// Pass an event on.
+    pub fn event(&mut self, event: Box<DatedEvent>) {
+        self.offer(BusEvent::Event(event));
     }
 
     /// Hand over the rows that have arrived since the last time. If there is no room they come with the next ones. `streams`
@@ -344,10 +341,8 @@ mod tests {
     fn a_watcher_that_does_not_keep_up_delays_nobody() {
         let pulse = Arc::new(Heartbeat::default());
         let (mut feed, heard) = feed(Arc::clone(&pulse));
-        let payload = Bytes::from_static(b"x");
         assert_eq!(pulse.silence(), None);
         (0..NOTICES + 5).for_each(|_| feed.status(Arc::default()));
-        feed.publication("snapshot.default", &payload);
         assert_eq!((heard.len(), pulse.missed()), (NOTICES, 5));
         assert!(pulse.silence().is_some());
 

@@ -5,8 +5,7 @@ use super::world::{Accuracy, Truth, World};
 use crate::client::{ClientError, ConnectionError, Models, Requester, Subscriber, Update};
 use crate::transport::Endpoints;
 use crate::wire::status::LastRefit;
-use crate::wire::{self, Status};
-use serde_json::Value;
+use crate::wire::{self, DatedEvent, Event, Status};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -153,10 +152,12 @@ impl Member {
             }
             return Ok(());
         }
-        if let Some(kind) = topic.strip_prefix("event.") {
-            let event = wire::to_json(payload)?;
-            if event["critic"].as_str().is_none_or(|critic| critic == self.critic) {
-                self.event(kind, event);
+        if topic.starts_with("event.") {
+            // A newer daemon has kinds of which nothing is known here.
+            if let Ok(DatedEvent { event, .. }) = DatedEvent::from_json(&wire::to_json(payload)?)
+                && event.critic().is_none_or(|critic| critic == self.critic)
+            {
+                self.event(event);
             }
             return Ok(());
         }
@@ -175,25 +176,25 @@ impl Member {
         Ok(())
     }
 
-    fn event(&mut self, kind: &str, event: Value) {
-        match kind {
-            "refit_started" => {
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::RefitStarted { .. } => {
                 self.view().refitting = true;
             }
-            "adopted" => {
+            Event::Adopted(refit) => {
                 self.view().refitting = false;
-                self.adopted = serde_json::from_value(event).ok();
+                self.adopted = Some(*refit);
             }
-            "refit_rejected" => {
+            Event::RefitRejected(refit) => {
                 self.view().refitting = false;
-                self.say(&format!("kept the model: {}", event["reason"].as_str().unwrap_or("no reason given")));
+                self.say(&format!("kept the model: {}", refit.reason.as_deref().unwrap_or("no reason given")));
             }
-            "dictionary_full" if !self.full => {
+            Event::DictionaryFull { size, .. } if !self.full => {
                 // Every later model fills it again; that is no news.
                 self.full = true;
-                self.say(&format!("the dictionary is full with {} states", event["size"]));
+                self.say(&format!("the dictionary is full with {size} states"));
             }
-            "rejected" => self.say(&format!("rows were refused: {}", event["message"])),
+            Event::Rejected(rejected) => self.say(&format!("rows were refused: {:?}", rejected.message)),
             _ => {}
         }
     }

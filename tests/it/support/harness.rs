@@ -2,7 +2,7 @@
 
 use super::refits::carry_out;
 use criticd::config::Config;
-use criticd::daemon::core::{Call, Caller, Core, Now, Output};
+use criticd::daemon::core::{Call, Caller, Core, Now, Output, publication};
 use criticd::daemon::ledger::CheckpointDone;
 use criticd::daemon::rebuild::{RebuildDone, Rebuilt};
 use criticd::daemon::recovery::RecoverError;
@@ -194,6 +194,7 @@ impl Harness {
         match output {
             Output::Reply(reply) => self.replies.push(wire::to_json(&reply.payload).unwrap()),
             Output::Publish(publication) => self.published.push(publication),
+            Output::Event(event) => self.published.push(publication(&event)),
             Output::Status(_) | Output::Garbage(_) => {}
             task => match self.handed(&task) {
                 Handed::AtOnce => self.carry_out(task),

@@ -34,7 +34,7 @@ mod what_if;
 mod work;
 
 pub use caller::{Asker, Caller};
-pub use ports::{Asked, Call, Now, Output, RefitDone, RefusedAppend};
+pub use ports::{Asked, Call, Now, Output, RefitDone, RefusedAppend, publication};
 pub use refusals::Refused;
 
 use super::ledger::{CheckpointDone, Ledger};
@@ -58,7 +58,7 @@ use checkpoints::CheckpointDesk;
 use drift::DriftDesk;
 use intake::{Admitted, Intake};
 use plot::Plots;
-use ports::{event, map};
+use ports::event;
 pub use publisher::REFRESH_SHARE;
 use publisher::{Publisher, Refreshed};
 use rebuilds::RebuildDesk;
@@ -66,7 +66,6 @@ pub(super) use reconfigure::{change, contradiction};
 use reconfigure::{configured, lacking_actions, lacking_columns, log_advisors, set_aside, with_recorded_means};
 use refits::RefitDesk;
 use refusals::Refusals;
-use serde_json::json;
 use status::Figures;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -593,8 +592,9 @@ impl Core {
         let SkippedRows { critic, from, to, why } = skipped;
         log::error!("event=rows_skipped critic={critic} from={from} to={to} why={why:?}");
         self.figures.skipped_rows += to - from;
-        let details = map(json!({"critic": critic, "from": from, "to": to, "reason": why}));
-        self.out.push(event("rows_skipped", now, &details));
+        let (critic_name, reason) = (critic.clone(), why.clone());
+        let skipped = wire::Event::RowsSkipped { critic: critic_name, from: *from, to: *to, reason };
+        self.out.push(event(skipped, now));
         let message = format!("critic {critic} leaves out rows {from} to {to}: {why}");
         let (code, payload) = ("learner_failed", Vec::new());
         self.refusals.keep(Refused { time: now.unix, code, field: None, index: None, message, payload });
@@ -606,7 +606,8 @@ impl Core {
         let name = &learner.settings().name;
         log::error!("event=critic_failed critic={name} offset={} why={why:?}", learner.learned());
         self.refits.give_up(index, learner.generation(), why, &mut self.out);
-        self.out.push(event("critic_failed", now, &map(json!({"critic": name, "reason": why}))));
+        let failed = wire::Event::CriticFailed { critic: name.clone(), reason: why.to_owned() };
+        self.out.push(event(failed, now));
         self.given_up[index] = Some(why.to_owned());
     }
 
@@ -807,7 +808,6 @@ mod tests {
     use criticd_sim::{self as sim, Step, pendulum::Pendulum, walk::Walk};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
-    use serde_json::Value;
 
     fn pendulum(rows: usize) -> Vec<Batch> {
         let mut pendulum = Pendulum::new(1, 0.3);
@@ -842,8 +842,9 @@ mod tests {
         assert_eq!((&status.critics[0].failed, status.skipped_rows), (&None, 20));
         assert_eq!((status.critics[0].learned, transitions(&core, 0)), (200, Some(180)));
         assert_eq!(transitions(&core, 1), Some(200));
-        let told =
-            core.take_outputs().filter(|o| matches!(o, Output::Publish(p) if p.topic == "event.rows_skipped")).count();
+        let is_told =
+            |o: &Output| matches!(o, Output::Event(of) if matches!(of.event, wire::Event::RowsSkipped { .. }));
+        let told = core.take_outputs().filter(is_told).count();
         assert_eq!((told, core.take_refused().len()), (1, 1));
         let state = core.checkpoint(now).encode();
         drop(core);
@@ -959,12 +960,12 @@ mod tests {
             core.step(now);
             core.refresh(now, &|| now);
             for output in core.take_outputs() {
-                let Output::Publish(publication) = output else { continue };
-                let said = || wire::to_json(&publication.payload).unwrap();
-                if publication.topic.starts_with("event.") {
-                    events.push(said());
-                } else if publication.topic == "snapshot.main" {
-                    wholes.push(said()["generation"].clone());
+                match output {
+                    Output::Event(dated) => events.push(dated.event),
+                    Output::Publish(publication) if publication.topic == "snapshot.main" => {
+                        wholes.push(wire::to_json(&publication.payload).unwrap()["generation"].clone());
+                    }
+                    _ => {}
                 }
             }
             if group == 101 {
@@ -973,21 +974,23 @@ mod tests {
                 checkpoints.write(checkpoint.group, &checkpoint.encode()).unwrap();
             }
         }
-        let kinds: Vec<&Value> = events.iter().map(|event| &event["event"]).collect();
-        assert_eq!(kinds, ["drift", "forked", "swapped"], "{events:?}");
-        let [alarm, _, swapped] = &events[..] else { unreachable!() };
-        assert!(alarm["since"].as_u64().unwrap().abs_diff(10_000) < 600, "{alarm}");
-        assert!(alarm["size"].as_f64().is_some_and(|size| size != 0.0) && alarm["streams"] == json!([]), "{alarm}");
-        assert_eq!((&swapped["kept"], &swapped["generation"]), (&json!("generation-1"), &json!(2)));
+        let [
+            wire::Event::Drift(alarm),
+            wire::Event::Forked { .. },
+            wire::Event::Swapped { from, kept, generation, .. },
+        ] = &events[..]
+        else {
+            panic!("{events:?}")
+        };
+        assert!(alarm.since.abs_diff(10_000) < 600, "{alarm:?}");
+        assert!(alarm.size.is_finite() && alarm.size != 0.0 && alarm.streams.is_empty(), "{alarm:?}");
+        assert_eq!((kept.as_deref(), *generation), (Some("generation-1"), 2));
         // Subscribers get the model that answers now whole, although the last snapshot is not a second old.
         assert_eq!(wholes, [1, 2]);
         let drift = core.status(now).critics.remove(0).model.unwrap().drift;
         assert_eq!((drift.sensitivity.as_str(), drift.alarms, drift.forked), ("normal", 1, false));
-        assert_eq!(
-            (drift.kept_models, json!(drift.changed_at)),
-            (vec!["generation-1".to_owned()], swapped["from"].clone())
-        );
-        assert_eq!(json!(drift.last.unwrap().offset), alarm["offset"]);
+        assert_eq!((drift.kept_models, drift.changed_at), (vec!["generation-1".to_owned()], *from));
+        assert_eq!(drift.last.as_ref(), Some(alarm));
         let state = core.checkpoint(now).encode();
         drop(core);
         assert!(open().checkpoint(now).encode() == state);
@@ -1026,10 +1029,10 @@ mod tests {
             sim::batches("press", "", steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
             core.step(now);
             for output in core.take_outputs() {
-                if let Output::Publish(publication) = output
-                    && publication.topic.starts_with("event.alarm")
+                if let Output::Event(dated) = output
+                    && let wire::Event::Alarm(fall) | wire::Event::AlarmEnded(fall) = &dated.event
                 {
-                    events.push(wire::to_json(&publication.payload).unwrap());
+                    events.push((matches!(dated.event, wire::Event::Alarm(_)), fall.clone()));
                 }
             }
             if group == 50 {
@@ -1039,14 +1042,11 @@ mod tests {
         }
         let alarms = core.status(now).critics.remove(0).alarms;
         let [alarm] = &alarms[..] else { panic!("one alarm: {alarms:?}") };
-        let raised: Vec<&Value> = events.iter().filter(|event| event["event"] == "alarm").collect();
-        assert_eq!((raised.len() as u64, alarm.head.as_deref()), (alarm.raised, Some("paid")));
-        let [first, ended] = &events[..2] else { panic!("two events") };
-        assert_eq!(
-            (&first["stream"], &first["head"], &first["below"]),
-            (&json!("press"), &json!("paid"), &json!(-3.0))
-        );
-        assert_eq!((&ended["event"], &ended["since"]), (&json!("alarm_ended"), &first["offset"]));
+        let raised = events.iter().filter(|(raised, _)| *raised).count();
+        assert_eq!((raised as u64, alarm.head.as_deref()), (alarm.raised, Some("paid")));
+        let [(true, first), (false, ended)] = &events[..2] else { panic!("two events") };
+        assert_eq!((first.stream.as_str(), first.head.as_deref(), first.below), ("press", Some("paid"), -3.0));
+        assert_eq!(ended.since, first.offset);
         assert!(alarm.hits >= 20 && alarm.missed < alarm.fell / 2 && alarm.missing == 0, "{alarm:?}");
         assert!(alarm.lead_rows.is_some_and(|rows| rows > 2.0) && alarm.lead_s.is_none(), "{alarm:?}");
         let state = core.checkpoint(now).encode();

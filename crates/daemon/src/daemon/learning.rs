@@ -1,7 +1,7 @@
 //! The core's thread: it takes what waits in the queues, turns the core, and hands out what comes of it.
 
 use super::bounds::{CALLS, DRAIN, GROUP_BYTES, POLL_INTERVAL, TICK};
-use super::core::{Asked, Call, Core, Now, Output, RefitDone};
+use super::core::{Asked, Call, Core, Now, Output, RefitDone, publication};
 use super::evaluations::Desk;
 use super::ledger::CheckpointDone;
 use super::quarantine::Quarantine;
@@ -502,11 +502,12 @@ impl Learning {
             match output {
                 // The transport never waits for a peer here.
                 Output::Reply(reply) => drop(self.outlets.replies.send(reply)),
-                Output::Publish(publication) => {
+                Output::Publish(publication) => self.outlets.offer(publication),
+                Output::Event(event) => {
+                    self.outlets.offer(publication(&event));
                     if let Some(feed) = &mut self.feed {
-                        feed.publication(&publication.topic, &publication.payload);
+                        feed.event(event);
                     }
-                    self.outlets.offer(publication);
                 }
                 Output::Status(status) => {
                     let payload = wire::encode_status(&status).into();

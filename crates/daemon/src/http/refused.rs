@@ -1,6 +1,6 @@
 //! Why messages were refused in the last minutes, and of which streams: what events `rejected` say.
 
-use serde_json::{Map, Value};
+use crate::wire::events::{RejectedMessages, RejectedStream};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Seconds for which messages that were refused are a reason for care.
@@ -45,10 +45,8 @@ pub(super) struct Cause {
 
 impl Refused {
     /// Keep what an event `rejected` says.
-    pub(super) fn event(&mut self, event: &Map<String, Value>) {
-        let time = event.get("time").and_then(Value::as_f64).unwrap_or(0.0);
-        let lists = event.get("streams").and_then(Value::as_array).into_iter().flatten();
-        self.entries.extend(lists.filter_map(Value::as_object).filter_map(|of| entry(time, of)));
+    pub(super) fn event(&mut self, time: f64, rejected: &RejectedMessages) {
+        self.entries.extend(rejected.streams.iter().map(|of| entry(time, of)));
         self.entries.drain(..self.entries.len().saturating_sub(ENTRIES));
         while self.entries.front().is_some_and(|entry| entry.time < time - REFUSED_S) {
             self.entries.pop_front();
@@ -75,49 +73,44 @@ impl Refused {
     }
 }
 
-fn entry(time: f64, of: &Map<String, Value>) -> Option<Entry> {
-    let code = of.get("code")?.as_str()?.to_owned();
-    let stream = of.get("stream").and_then(Value::as_str).map(|name| name.chars().take(NAME_CHARS).collect());
-    Some(Entry { time, code, stream, messages: of.get("messages")?.as_u64()? })
+fn entry(time: f64, of: &RejectedStream) -> Entry {
+    let stream = of.stream.as_ref().map(|name| name.chars().take(NAME_CHARS).collect());
+    Entry { time, code: of.code.clone(), stream, messages: of.messages }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
-    fn rejected(time: f64, lists: &Value) -> Map<String, Value> {
-        let event = json!({"time": time, "messages": 1, "code": "malformed", "streams": lists});
-        event.as_object().unwrap().clone()
-    }
-
-    fn list(stream: Option<&str>, code: &str, messages: u64) -> Value {
-        json!({"stream": stream, "session": null, "code": code, "messages": messages, "rows": 0})
+    fn list(stream: Option<&str>, code: &str, messages: u64) -> RejectedStream {
+        RejectedStream { stream: stream.map(str::to_owned), code: code.into(), messages, ..RejectedStream::default() }
     }
 
     #[test]
     fn the_cause_is_that_of_the_last_minutes_and_names_its_streams() {
         let mut refused = Refused::default();
         assert_eq!(refused.cause(1e9), None);
-        refused.event(&rejected(1e9, &json!([list(Some("old"), "wrong_dimension", 5000)])));
-        refused.event(&rejected(1e9 + 1000.0, &json!([list(Some("arm"), "fenced", 2), list(None, "malformed", 1)])));
+        let event = |refused: &mut Refused, seconds: f64, streams: Vec<RejectedStream>| {
+            refused.event(1e9 + seconds, &RejectedMessages { streams, ..RejectedMessages::default() });
+        };
+        event(&mut refused, 0.0, vec![list(Some("old"), "wrong_dimension", 5000)]);
+        event(&mut refused, 1000.0, vec![list(Some("arm"), "fenced", 2), list(None, "malformed", 1)]);
         let cause = refused.cause(1e9 + 1001.0).unwrap();
         assert_eq!(
             (cause.code.as_str(), cause.streams, cause.more, cause.others),
             ("fenced", vec!["arm".into()], 0, true)
         );
-        refused.event(&rejected(1e9 + 1100.0, &(1..6).map(|k| list(Some(&format!("s{k}")), "gap", k)).collect()));
+        event(&mut refused, 1100.0, (1..6).map(|k| list(Some(&format!("s{k}")), "gap", k)).collect());
         let cause = refused.cause(1e9 + 1101.0).unwrap();
         assert_eq!((cause.streams, cause.more), (["s5", "s4", "s3"].map(str::to_owned).to_vec(), 2));
         assert_eq!(refused.cause(1e9 + 2000.0), None, "they have not come lately");
         let long = "x".repeat(10_000);
         (0..100).for_each(|_| {
-            refused.event(&rejected(1e9 + 2000.0, &(0..64).map(|_| list(Some(&long), "gap", 1)).collect()));
+            event(&mut refused, 2000.0, (0..64).map(|_| list(Some(&long), "gap", 1)).collect());
         });
         assert_eq!(
             (refused.entries.len(), refused.cause(1e9 + 2000.0).unwrap().streams[0].len()),
             (ENTRIES, NAME_CHARS)
         );
-        refused.event(&Map::new());
     }
 }

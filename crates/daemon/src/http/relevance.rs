@@ -8,7 +8,7 @@ use crate::learner::influence::influence;
 use crate::math::sensitivity::{UNNOTICED, total_indices};
 use crate::snapshot::{Ask, Evaluator};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Samples of a share, and products for all of them, about. A visited state may serve for several.
 const SAMPLES: usize = 8000;
@@ -30,8 +30,15 @@ pub(super) struct RelevanceQuery {
     pub(super) head: usize,
 }
 
-/// The answer: a JSON document with the total Sobol index of each state variable, null for those that were not examined; of values of
-/// actions the action's index comes last, and all are over the actions that were taken. `visited` are states (n, D).
+/// Shares of the variance of one value.
+pub(super) struct Shares {
+    /// Visited states that it was taken over.
+    pub(super) states: usize,
+    /// Total Sobol index of each state variable, none of those that were not examined; of values of actions the action's comes last.
+    pub(super) shares: Vec<Option<f64>>,
+}
+
+/// The answer: a JSON document with the [`shares`] of the value asked for.
 ///
 /// # Errors
 /// A sentence that names what is wrong.
@@ -41,16 +48,29 @@ pub(super) fn relevance(
     recent: &Recent,
     model: &Evaluator,
 ) -> Result<String, String> {
+    let Shares { states, shares } = shares(query.head, visited, recent, model)?;
+    let snapshot = model.snapshot();
+    let document =
+        json!({"critic": snapshot.critic, "generation": snapshot.generation, "states": states, "shares": shares});
+    Ok(document.to_string())
+}
+
+/// Shares of value function `head` over the `visited` states (n, D); of values of actions over the recent states and the actions that
+/// were taken there.
+///
+/// # Errors
+/// A sentence, if there is no such value function.
+pub(super) fn shares(head: usize, visited: &[&[f64]], recent: &Recent, model: &Evaluator) -> Result<Shares, String> {
     let snapshot = model.snapshot();
     let (dim, heads) = (snapshot.state_dim(), snapshot.weights.ncols());
-    if query.head >= heads {
+    if head >= heads {
         return Err(format!("head must be below {heads}"));
     }
     let places: Vec<At> = match &snapshot.actions {
         None => visited.iter().map(|&state| At { state, action: None }).collect(),
         Some(of) => acted(recent, &of.space, dim),
     };
-    let examined = examined(query.head, &places, model);
+    let examined = examined(head, &places, model);
     // An action is one variable, however many coordinates it has: the number of the place where it was taken.
     let width = examined.len() + usize::from(snapshot.actions.is_some());
     let m = snapshot.dictionary.nrows().max(1);
@@ -76,17 +96,18 @@ pub(super) fn relevance(
             .collect();
         let moved: Vec<At> = moved.iter().map(|(state, action)| At { state, action: *action }).collect();
         match here(model, &moved, Ask::MEAN) {
-            Ok(found) => found.mean.column(query.head).iter().copied().collect(),
+            Ok(found) => found.mean.column(head).iter().copied().collect(),
             // Each number was one of a state that has been learned from.
             Err(_) => vec![0.0; samples],
         }
     };
     let indices =
         total_indices(&reduced, width, (samples, UNNOTICED * snapshot.hyperparameters.noise_variance), &mut value);
-    let mut shares = vec![Value::Null; dim];
-    examined.iter().zip(&indices).for_each(|(&d, share)| shares[d] = number(*share));
-    shares.extend(indices.get(examined.len()).map(|share| number(*share)));
-    Ok(json!({"critic": snapshot.critic, "generation": snapshot.generation, "states": n, "shares": shares}).to_string())
+    let rounded = |share: &f64| number(*share).as_f64();
+    let mut shares = vec![None; dim];
+    examined.iter().zip(&indices).for_each(|(&d, share)| shares[d] = rounded(share));
+    shares.extend(indices.get(examined.len()).map(rounded));
+    Ok(Shares { states: n, shares })
 }
 
 /// The state variables that are worth a closer look.
@@ -124,6 +145,7 @@ mod tests {
     use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
     use crate::snapshot::{Inputs, Snapshot};
     use nalgebra::DMatrix;
+    use serde_json::Value;
 
     #[test]
     fn shares_follow_what_the_value_depends_on() {

@@ -14,8 +14,8 @@ use super::calibration::CUT;
 use super::pairs::ModelEvidence;
 use super::refused::Cause;
 use crate::wire::Status;
-use crate::wire::status::{CriticStatus, RemovalStatus, TrustReason, TrustStatus};
-use serde_json::{Map, Value};
+use crate::wire::status::{CriticStatus, DriftAlarm, RemovalStatus, TrustReason, TrustStatus};
+use serde::{Deserialize, Serialize};
 
 /// Pairs below which nothing is concluded from them.
 const PAIRS_MIN: usize = 30;
@@ -36,6 +36,15 @@ const STREAM_DRIFT_S: f64 = 600.0;
 const FOLLOWED_S: f64 = 600.0;
 /// Seconds without rows from which on nothing is said of drift.
 const NO_ROWS_S: f64 = 600.0;
+
+/// A change of the world that a critic has noticed, and when, in Unix seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct DatedAlarm {
+    #[serde(default)]
+    pub(super) time: f64,
+    #[serde(flatten)]
+    pub(super) alarm: DriftAlarm,
+}
 
 /// The returns that came, as far as they say something of the model in use.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,7 +70,7 @@ pub(super) struct TrustCase<'a> {
     pub(super) refused: u64,
     pub(super) cause: Option<&'a Cause>,
     /// The alarm that no model has answered yet.
-    pub(super) alarm: Option<&'a Map<String, Value>>,
+    pub(super) alarm: Option<&'a DatedAlarm>,
     /// Unix time of the last change of the world, if there was one.
     pub(super) drifted: Option<f64>,
     /// Unix time at which the model in use was adopted, and at which the last row since the start came.
@@ -324,13 +333,11 @@ impl TrustCase<'_> {
 
     /// A change that no model has answered. A change of single streams is never answered, and stops counting.
     fn of_world(&self) -> Option<TrustReason> {
-        let alarm = self.alarm?;
-        let streams: Vec<&str> = texts(alarm.get("streams")).collect();
-        let age = self.status.time - alarm.get("time").and_then(Value::as_f64).unwrap_or(f64::NEG_INFINITY);
-        if !streams.is_empty() && age > STREAM_DRIFT_S {
+        let DatedAlarm { time, alarm } = self.alarm?;
+        if !alarm.streams.is_empty() && self.status.time - time > STREAM_DRIFT_S {
             return None;
         }
-        let remedy = if streams.is_empty() {
+        let remedy = if alarm.streams.is_empty() {
             "A second model is learning the new rows and takes over once it predicts better."
         } else {
             "Look at those streams: a sensor may be broken."
@@ -405,25 +412,20 @@ fn of_all(text: String, remedy: impl Into<String>) -> TrustReason {
     TrustReason { of: "daemon".into(), ..warning(text, remedy) }
 }
 
-fn texts(list: Option<&Value>) -> impl Iterator<Item = &str> {
-    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
-}
-
 /// What an alarm says: what differs, since when, in which streams, and which state variables moved.
-pub(super) fn unlike(alarm: &Map<String, Value>) -> String {
-    let what = match alarm.get("statistic").and_then(Value::as_str).unwrap_or("the rows are unlike those before") {
+pub(super) fn unlike(alarm: &DriftAlarm) -> String {
+    let what = match alarm.statistic.as_str() {
         "higher" => "rewards and values are higher than predicted",
         "lower" => "rewards and values are lower than predicted",
         "wider" => "prediction errors scatter more",
+        "" => "the rows are unlike those before",
         other => other,
     };
-    let streams: Vec<&str> = texts(alarm.get("streams")).collect();
+    let streams = &alarm.streams;
     let places = if streams.is_empty() { String::new() } else { format!(" in {}", streams.join(", ")) };
-    let since = alarm.get("since").and_then(Value::as_f64).unwrap_or(0.0);
-    let variables = alarm.get("variables").and_then(Value::as_array).into_iter().flatten();
-    let moved: Vec<&str> = variables.filter_map(|variable| variable.get("name")?.as_str()).collect();
+    let moved: Vec<&str> = alarm.variables.iter().map(|variable| variable.name.as_str()).collect();
     let moved = if moved.is_empty() { String::new() } else { format!("; moved: {}", moved.join(", ")) };
-    format!("{what}{places}, probably since row {}{moved}", grouped(since))
+    format!("{what}{places}, probably since row {}{moved}", grouped(alarm.since as f64))
 }
 
 /// A name and its unit, which stands in brackets behind it.
@@ -476,10 +478,11 @@ mod tests {
     use super::*;
     use crate::learner::Settings;
     use crate::learner::window::Window;
-    use crate::wire::status::{ActionsStatus, DriftStatus, InfluenceStatus, JournalStatus, ModelStatus, RebuildStatus};
+    use crate::wire::status::{
+        ActionsStatus, DriftStatus, InfluenceStatus, JournalStatus, ModelStatus, MovedVariable, RebuildStatus,
+    };
     use rand::{RngExt as _, SeedableRng as _};
     use rand_chacha::ChaCha8Rng;
-    use serde_json::json;
 
     fn evidence(count: usize, error: f64, bias: f64, coverage: f64) -> Came {
         let verdict = PairsVerdict { count, error, bias, coverage, ..PairsVerdict::default() };
@@ -525,6 +528,11 @@ mod tests {
     /// A model whose errors are watched.
     fn watched() -> ModelStatus {
         ModelStatus { drift: DriftStatus { level: Some(0.5), ..DriftStatus::default() }, ..ModelStatus::default() }
+    }
+
+    fn drifted(statistic: &str, streams: &[&str]) -> DriftAlarm {
+        let streams = streams.iter().map(|&stream| stream.to_owned()).collect();
+        DriftAlarm { since: 5, statistic: statistic.to_owned(), streams, ..DriftAlarm::default() }
     }
 
     fn status() -> Status {
@@ -612,11 +620,12 @@ mod tests {
         let provisional = Some(ModelStatus { provisional: Some(true), ..ModelStatus::default() });
         assert_eq!(found(&status(), &CriticStatus { model: provisional, ..critic() }, good, 0).0, "wait");
 
-        let mut alarm = json!({"time": 9000.0, "since": 12_345, "statistic": "lower", "variables": [{"name": "x"}]});
-        let judge = |alarm: &Value| {
-            let alarm = alarm.as_object();
+        let variables = vec![MovedVariable { name: "x".into(), ..MovedVariable::default() }];
+        let alarm = DriftAlarm { variables, ..drifted("lower", &[]) };
+        let mut alarm = DatedAlarm { time: 9000.0, alarm: DriftAlarm { since: 12_345, ..alarm } };
+        let judge = |alarm: &DatedAlarm| {
             let (status, critic) = (&status(), &critic());
-            TrustCase { alarm, drifted: Some(9000.0), ..case(status, critic, good) }.judge()
+            TrustCase { alarm: Some(alarm), drifted: Some(9000.0), ..case(status, critic, good) }.judge()
         };
         let reason = judge(&alarm).reasons.remove(0);
         assert_eq!(
@@ -624,11 +633,11 @@ mod tests {
             "rewards and values are lower than predicted, probably since row 12\u{202f}345; moved: x"
         );
         assert!(reason.remedy.starts_with("A second model"));
-        alarm["streams"] = json!(["arm"]);
+        alarm.alarm.streams = vec!["arm".into()];
         let quiet = judge(&alarm);
         assert_eq!(quiet.level, "good", "no model follows a single stream: its change stops to count");
         assert!(quiet.sentence.ends_with("no further drift in the last 16 min."), "{}", quiet.sentence);
-        alarm["time"] = json!(9900.0);
+        alarm.time = 9900.0;
         assert!(judge(&alarm).reasons[0].text.contains("than predicted in arm, probably"));
     }
 
@@ -786,7 +795,7 @@ mod tests {
         critic: CriticStatus,
         came: Came,
         refused: u64,
-        alarm: Value,
+        alarm: Option<DatedAlarm>,
     }
 
     impl Planted {
@@ -799,7 +808,7 @@ mod tests {
         }
 
         fn alarm(&mut self, statistic: &str, streams: &[&str]) {
-            self.alarm = json!({"time": 9900.0, "since": 5, "statistic": statistic, "streams": streams});
+            self.alarm = Some(DatedAlarm { time: 9900.0, alarm: drifted(statistic, streams) });
         }
 
         fn checkpoint_failure(&mut self, why: &str) {
@@ -811,10 +820,9 @@ mod tests {
     /// Everything that is said where a good model has this planted.
     fn said(plant: &dyn Fn(&mut Planted)) -> String {
         let (status, critic, came) = (status(), critic(), evidence(100, 0.4, 0.0, 0.91));
-        let mut of = Planted { status, critic, came, refused: 0, alarm: Value::Null };
+        let mut of = Planted { status, critic, came, refused: 0, alarm: None };
         plant(&mut of);
-        let case =
-            TrustCase { alarm: of.alarm.as_object(), refused: of.refused, ..case(&of.status, &of.critic, of.came) };
+        let case = TrustCase { alarm: of.alarm.as_ref(), refused: of.refused, ..case(&of.status, &of.critic, of.came) };
         let TrustStatus { title, sentence, reasons, .. } = case.judge();
         let all = format!("{title}. {sentence}");
         reasons.into_iter().fold(all, |all, TrustReason { text, remedy, .. }| format!("{all} {text}. {remedy}"))
@@ -871,7 +879,7 @@ mod tests {
             }),
             ("rewards and values are higher than predicted, probably since row 5", &|of| of.alarm("higher", &[])),
             ("rewards and values are lower than predicted", &|of| of.alarm("lower", &[])),
-            ("the rows are unlike those before", &|of| of.alarm = json!({"time": 9900.0})),
+            ("the rows are unlike those before", &|of| of.alarm("", &[])),
             ("A second model is learning the new rows and takes over once it predicts better.", &|of| {
                 of.alarm("wider", &[]);
             }),

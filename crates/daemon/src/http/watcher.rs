@@ -3,7 +3,7 @@
 use super::calibration::{Calibration, REWARDS};
 use super::episodes::Episodes;
 use super::errors::errors;
-use super::event_log::{Marks, concerns};
+use super::event_log::Marks;
 use super::head_list::heads;
 use super::looking_back::LookingBack;
 use super::map::Of;
@@ -13,7 +13,7 @@ use super::path::along;
 use super::persistence::{Past, PastFile, Shelf};
 use super::query_budget::{LastAnswers, ModelQuestion, Refusal};
 use super::refused::REFUSED_S;
-use super::relevance::{RelevanceQuery, relevance};
+use super::relevance::{Shares, relevance, shares};
 use super::row_buffer::Recent;
 use super::state_sample::Visited;
 use super::stream_positions::newest;
@@ -39,12 +39,15 @@ use crossbeam_channel::{Receiver, Sender, select};
 use serde_json::{Value, json};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::{oneshot, watch};
 
 /// Colours of a colour map.
 const COLOURS: usize = 256;
 /// Seconds after which shares of the variance are found again under the same model, about.
 const SHARES_S: u64 = 60;
+/// For so many times as long as finding them took, none are found: they take 2 % of the time.
+const SHARES_REST: u32 = 49;
 /// How much nicer this thread is than the others.
 const NICE: i32 = 10;
 
@@ -103,6 +106,8 @@ pub(super) struct Watcher {
     kept: KeptModels,
     told: Arc<Told>,
     answers: LastAnswers,
+    /// When shares may be found again.
+    shares_after: Instant,
     /// None where nothing outlives the daemon.
     past: Option<PastFile>,
     /// What the last frame said of each critic to pages that show another one.
@@ -162,6 +167,7 @@ impl Watcher {
             kept: KeptModels::default(),
             told: Arc::default(),
             answers: LastAnswers::default(),
+            shares_after: Instant::now(),
             past: None,
             briefs: Vec::new(),
         }
@@ -238,7 +244,7 @@ impl Watcher {
     fn hear(&mut self, notice: BusEvent) {
         match notice {
             BusEvent::Rows { window, streams } => self.rows(&window, &streams),
-            BusEvent::Event(payload) => self.marks.event(&payload, self.frame.status.as_deref()),
+            BusEvent::Event(event) => self.marks.event(*event, self.frame.status.as_deref()),
             BusEvent::Status(status) => self.status(status),
             #[cfg(test)]
             BusEvent::Panic => panic!("injected"),
@@ -281,7 +287,7 @@ impl Watcher {
             let (name, kept) = (&self.names[k], self.kept.generations(k));
             let point: Vec<Value> =
                 (0..SERIES.len()).chain(self.columns(k)).map(|column| number(row[column])).collect();
-            let marks: Vec<_> = marks.iter().filter(|mark| concerns(mark, name)).collect();
+            let marks: Vec<_> = marks.iter().filter(|mark| mark.concerns(name)).collect();
             let parts = json!({
                 "critic": name,
                 "own": critic,
@@ -348,16 +354,17 @@ impl Watcher {
         let Some(model) = self.board.get(index) else { return };
         let known = self.board.judged(index);
         let is_due = round.is_multiple_of((SHARES_S / critics).max(1));
-        if known.generation == model.generation && !known.shares.is_empty() && !is_due {
+        let known = known.generation == model.generation && !known.shares.is_empty() && !is_due;
+        if known || Instant::now() < self.shares_after {
             return;
         }
-        let question = RelevanceQuery { critic: Some(self.names[index].clone()), head: 0 };
-        // Where answers have taken too much time it is asked for again.
-        let Ok(answer) = self.draw(ModelQuestion::Relevance(question)) else { return };
-        let Ok(answer) = serde_json::from_slice::<Value>(&answer) else { return };
-        let shares = answer["shares"].as_array().into_iter().flatten().take(model.state_dim()).map(Value::as_f64);
-        if answer["states"] != 0 {
-            self.board.set_shares(index, answer["generation"].as_u64().unwrap_or(0), shares.collect());
+        let Some(evaluator) = self.board.evaluator(index) else { return };
+        let before = telemetry::used();
+        let found = shares(0, &self.visited.of_dim(model.state_dim()), &self.recent, &evaluator);
+        self.shares_after = Instant::now() + telemetry::used().saturating_sub(before) * SHARES_REST;
+        if let Ok(Shares { states: 1.., mut shares }) = found {
+            shares.truncate(model.state_dim());
+            self.board.set_shares(index, evaluator.snapshot().generation, shares);
         }
     }
 
@@ -373,7 +380,7 @@ impl Watcher {
         let refused = self.refused_lately(status);
         let cause = self.marks.refused().cause(status.time);
         let (adopted, last_row) = (self.marks.last_takeover(name), self.recent.newest());
-        let drifted = self.marks.last_drift(name).and_then(|mark| mark.get("time")?.as_f64());
+        let drifted = self.marks.last_drift(name);
         let came = self.calibrations[index].evidence(critic.generation);
         let came =
             came.map(|found| found.map_or_else(Came::TooFew, Came::Enough)).chain(std::iter::repeat(Came::NotCompared));

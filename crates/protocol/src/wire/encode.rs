@@ -4,6 +4,7 @@ use super::act::{ActBody, DecisionColumns};
 use super::actions::ActionsBody;
 use super::bodies::{HeadBody, InputsBody, MeanBody, ModelBody, PosteriorBody};
 use super::evaluate::{RetainedRows, RowsBody, findings_to_json};
+use super::events::DatedEvent;
 use super::heads::{BranchBody, HeadAnswers, HeadAnswersBody, HeadsBody, ListedHead};
 use super::hello::{Greeting, HelloBody};
 use super::reader::{Field, Head, Reader};
@@ -333,19 +334,17 @@ pub fn encode_weights(snapshot: &Snapshot, known_rows: usize, variance: bool) ->
     ])
 }
 
-/// The payload under `event.<kind>`; `details` hold any keys but `v`, `type`, `event` and `time`.
-///
-/// # Panics
-/// If they hold one of those.
-pub fn encode_event(kind: &str, time: f64, details: &Map<String, Value>) -> Vec<u8> {
+/// The topic of an event, `event.<kind>`, and the payload under it. By way of JSON, as the status.
+pub fn encode_event(event: &DatedEvent) -> (String, Vec<u8>) {
     #[derive(Serialize)]
     struct EventBody<'a> {
         r#type: &'static str,
         event: &'a str,
         time: f64,
     }
-    assert_free(details, &["v", "type", "event", "time"]);
-    join([version(), to_map(&EventBody { r#type: "event", event: kind, time }), to_map(details)])
+    let (kind, details) = event.parts();
+    let head = EventBody { r#type: "event", event: &kind, time: event.time };
+    (format!("event.{kind}"), join([version(), to_map(&head), to_map(&details)]))
 }
 
 /// The payload under `status`.

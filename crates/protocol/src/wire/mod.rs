@@ -15,6 +15,7 @@ mod checks;
 mod encode;
 mod error;
 mod evaluate;
+pub mod events;
 mod heads;
 mod hello;
 mod model;
@@ -38,6 +39,7 @@ pub use encode::{
 };
 pub use error::{ErrorCode, WireError};
 pub use evaluate::{Answers, EVALUATED_MAX, EvaluateRequest, RetainedRows, Span, findings_to_json};
+pub use events::{DatedEvent, Event};
 pub use heads::{
     HeadAnswers, HeadForm, ListedHead, UNKNOWN_LABELS, VerdictForm, head_list_from_str, heads_from_list, heads_from_str,
 };

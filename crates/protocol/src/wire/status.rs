@@ -1248,6 +1248,7 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Event;
     use schemars::generate::SchemaSettings;
     use serde_json::json;
     use std::collections::VecDeque;
@@ -1255,9 +1256,13 @@ mod tests {
     use std::path::Path;
 
     /// The schema of what is sent.
-    fn schema() -> Value {
-        let schema = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Status>();
+    fn schema_of<T: JsonSchema>() -> Value {
+        let schema = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>();
         serde_json::to_value(schema).unwrap()
+    }
+
+    fn schema() -> Value {
+        schema_of::<Status>()
     }
 
     /// A map on the wire.
@@ -1283,25 +1288,32 @@ mod tests {
         schema["$ref"].as_str()?.strip_prefix("#/$defs/")
     }
 
+    /// The keys of a map.
+    fn keys(map: &Value) -> Option<Vec<Key>> {
+        let required: Vec<&str> = map["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let of = |(key, schema): (&String, &Value)| Key {
+            name: key.clone(),
+            about: words(schema),
+            optional: !required.contains(&key.as_str()),
+            schema: schema.clone(),
+        };
+        Some(map["properties"].as_object()?.iter().filter(|(_, schema)| schema["const"].is_null()).map(of).collect())
+    }
+
     /// All maps, each before those that it refers to.
     fn sections() -> Vec<Section> {
         let root = schema();
+        sections_from("Status", &root, &root)
+    }
+
+    fn sections_from(name: &str, map: &Value, root: &Value) -> Vec<Section> {
         let mut sections: Vec<Section> = Vec::new();
-        let mut waiting = VecDeque::from([("Status".to_owned(), root.clone())]);
+        let mut waiting = VecDeque::from([(name.to_owned(), map.clone())]);
         while let Some((name, map)) = waiting.pop_front() {
-            let Some(properties) = map["properties"].as_object() else { continue };
+            let Some(keys) = keys(&map) else { continue };
             if sections.iter().any(|section| section.name == name) {
                 continue;
             }
-            let required: Vec<&str> =
-                map["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            let keys = properties.iter().map(|(key, schema)| Key {
-                name: key.clone(),
-                about: words(schema),
-                optional: !required.contains(&key.as_str()),
-                schema: schema.clone(),
-            });
-            let keys: Vec<Key> = keys.collect();
             for key in &keys {
                 for found in references(&key.schema) {
                     waiting.push_back((found.clone(), root["$defs"][&found].clone()));
@@ -1394,14 +1406,47 @@ mod tests {
              `/api/status`.\nKeys may be added. A key with `?` may be left out. nil stands for what is not known.\n\n\
              Made from `crates/protocol/src/wire/status.rs` by {HOW}.\n"
         );
-        for Section { name, about, keys } in sections() {
-            write!(out, "\n## {name}\n\n{about}\n\n| key | type | meaning |\n| --- | --- | --- |\n").unwrap();
-            for Key { name, about, optional, schema } in keys {
-                let mark = if optional { "?" } else { "" };
-                writeln!(out, "| `{name}`{mark} | {} | {} |", WORDS.write(&schema, &root), about.replace('|', "\\|"))
-                    .unwrap();
+        sections().into_iter().for_each(|section| write_section(&mut out, section, &root));
+        out
+    }
+
+    fn write_section(out: &mut String, Section { name, about, keys }: Section, root: &Value) {
+        write!(out, "\n## {name}\n\n{about}\n\n| key | type | meaning |\n| --- | --- | --- |\n").unwrap();
+        for Key { name, about, optional, schema } in keys {
+            let mark = if optional { "?" } else { "" };
+            writeln!(out, "| `{name}`{mark} | {} | {} |", WORDS.write(&schema, root), about.replace('|', "\\|"))
+                .unwrap();
+        }
+    }
+
+    /// The kinds of events, each with its keys, and the maps in them that the status has not.
+    fn events() -> String {
+        let root = schema_of::<Event>();
+        let of_status: Vec<String> = sections().into_iter().map(|section| section.name).collect();
+        let mut out = format!(
+            "# Events\n\nWhat the daemon publishes under `event.<kind>`. Each event has `v`, `type` (\"event\"), `event` \
+             (its kind) and\n`time` (Unix seconds) beside the keys below. Keys and kinds may be added. nil stands for what is \
+             not known.\n\nMade from `crates/protocol/src/wire/events.rs` by {HOW}.\n"
+        );
+        let mut maps: Vec<Section> = Vec::new();
+        for kind in root["oneOf"].as_array().expect("kinds") {
+            let (name, about) = (kind["properties"]["event"]["const"].as_str().expect("a tag").to_owned(), words(kind));
+            match reference(kind) {
+                Some(map) if of_status.iter().any(|name| name == map) => {
+                    let link = map.to_lowercase();
+                    write!(out, "\n## {name}\n\n{about} It has the keys of [{map}](status.md#{link}).\n").unwrap();
+                }
+                Some(map) => {
+                    write!(out, "\n## {name}\n\n{about} It has the keys of {}.\n", (WORDS.map)(map)).unwrap();
+                    maps.extend(sections_from(map, &root["$defs"][map], &root));
+                }
+                None => {
+                    write_section(&mut out, Section { name, about, keys: keys(kind).expect("a map") }, &root);
+                }
             }
         }
+        maps.dedup_by(|a, b| a.name == b.name);
+        maps.into_iter().for_each(|section| write_section(&mut out, section, &root));
         out
     }
 
@@ -1423,7 +1468,8 @@ mod tests {
     #[test]
     fn the_files_made_from_these_types_are_up_to_date() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for (path, text) in [("proto/status.md", table()), ("crates/daemon/src/http/page/status.d.ts", types())] {
+        let page = "crates/daemon/src/http/page/status.d.ts";
+        for (path, text) in [("proto/status.md", table()), ("proto/events.md", events()), (page, types())] {
             let path = root.join(path);
             if std::env::var_os("CRITICD_WRITE").is_some() {
                 std::fs::write(&path, &text).unwrap();

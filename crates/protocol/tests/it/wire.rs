@@ -7,14 +7,16 @@ use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel,
 use criticd_learner::mean::{Linear, MEANS_MAX, Mean, MeanForm};
 use criticd_learner::snapshot::{Ask, Evaluation, Inputs, ReturnSpread, Snapshot, Tracked};
 use criticd_learner::transition::Batch;
-use criticd_protocol::wire::status::CriticStatus;
+use criticd_protocol::wire::events::{ForetoldFall, RejectedMessages, RejectedStream};
+use criticd_protocol::wire::status::{CriticStatus, DriftAlarm, LastRefit, MovedVariable, RefitFound};
 use criticd_protocol::wire::{
-    self, Answering, ArrayForm, ErrorCode, HeadAnswers, Id, Limits, Moment, Op, Reply, Status, WireError,
+    self, Answering, ArrayForm, DatedEvent, ErrorCode, Event, HeadAnswers, Id, Limits, Moment, Op, Reply, Status,
+    WireError,
 };
 use nalgebra::DMatrix;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};
 
 // ---- building messages
@@ -966,11 +968,57 @@ fn publications_read_as_the_contract_says() {
         json!({"v": 1, "type": "announcement", "critic": "default", "generation": 3, "revision": 17,
                "offset": 1_000_000, "bytes": 12345})
     );
-    let mut details = Map::new();
-    details.insert("critic".into(), json!("default"));
-    let event = wire::to_json(&wire::encode_event("adopted", 2.5, &details)).unwrap();
-    assert_eq!(event, json!({"v": 1, "type": "event", "event": "adopted", "time": 2.5, "critic": "default"}));
     assert_eq!(wire::to_json(&wire::encode_status(&Status::default())).unwrap()["type"], "status");
+}
+
+#[test]
+fn events_have_the_keys_of_their_kind_in_order_and_come_back() {
+    let fall =
+        ForetoldFall { critic: "a".into(), stream: "s".into(), offset: 9, since: 4, below: -1.0, ..Default::default() };
+    let refused = RejectedStream { code: "fenced".into(), messages: 2, rows: 3, seq: Some(7), ..Default::default() };
+    let refused = RejectedMessages { messages: 2, code: "fenced".into(), streams: vec![refused], ..Default::default() };
+    let moved = MovedVariable { name: "x".into(), size: 0.5, ..Default::default() };
+    let drift = DriftAlarm { critic: "a".into(), size: f64::NAN, variables: vec![moved], ..Default::default() };
+    let selected = RefitFound { trigger: "rows".into(), rows: 800, ..Default::default() };
+    let refit = LastRefit { critic: "a".into(), generation: 3, found: Some(selected), ..Default::default() };
+    let (critic, offset) = (|| "a".to_owned(), 9);
+    let cases = [
+        (Event::Rejected(refused), "by_code code field index message messages streams"),
+        (Event::Drift(drift), "critic level offset reward since size statistic streams variables"),
+        (Event::Alarm(fall.clone()), "below critic head offset since stream value"),
+        (Event::AlarmEnded(fall), "below critic head offset since stream value"),
+        (Event::Forked { critic: critic(), offset, from: 3 }, "critic from offset"),
+        (
+            Event::Returned { critic: critic(), offset, model: "m".into(), until: 5, kept: None, generation: 4 },
+            "critic generation kept model offset until",
+        ),
+        (Event::Removed { rows: 12, by: None, reason: Some("test".into()) }, "by reason rows"),
+    ];
+    for (event, keys) in cases {
+        let of_critic = keys.contains("critic");
+        assert_eq!(event.critic().is_some(), of_critic);
+        let (topic, sent) = wire::encode_event(&DatedEvent { time: 2.5, event: event.clone() });
+        let read = wire::to_json(&sent).unwrap();
+        assert_eq!((&read["v"], &read["type"], &read["time"]), (&json!(1), &json!("event"), &json!(2.5)));
+        assert_eq!(topic, format!("event.{}", read["event"].as_str().unwrap()));
+        // As bytes the keys of the envelope come first, and the others follow in the order of the alphabet.
+        let places: Vec<usize> = ["v", "type", "event", "time"]
+            .into_iter()
+            .chain(keys.split(' '))
+            .map(|key| {
+                let (head, name) = (0xa0 | key.len() as u8, key.as_bytes());
+                let bytes: Vec<u8> = std::iter::once(head).chain(name.iter().copied()).collect();
+                sent.windows(bytes.len()).position(|found| found == bytes).unwrap_or_else(|| panic!("{key} of {topic}"))
+            })
+            .collect();
+        assert!(places.is_sorted() && read.as_object().unwrap().len() == places.len(), "{topic}: {places:?}");
+        // A size that is not finite travels as nil, which is no number.
+        assert_eq!(DatedEvent::from_json(&read).is_ok(), topic != "event.drift");
+    }
+    let adopted = DatedEvent { time: 2.5, event: Event::Adopted(Box::new(refit)) };
+    let (_, sent) = wire::encode_event(&adopted);
+    assert_eq!(DatedEvent::from_json(&wire::to_json(&sent).unwrap()), Ok(adopted));
+    assert!(DatedEvent::from_json(&json!({"event": "of_tomorrow", "time": 1.0})).is_err());
 }
 
 // ---- golden messages, written by Python
@@ -1292,9 +1340,9 @@ fn publications_encode_to_the_golden_bytes() {
     }
     let after = Snapshot { generation: 2, revision: 32, offset: 5100, ..before };
     assert_eq!(wire::encode_announcement(&after, 5_000_000), vector("announcement.msgpack"));
-    let details = |value: Value| value.as_object().unwrap().clone();
-    let adopted = wire::encode_event("adopted", 1.7e9, &details(json!({"critic": "default", "generation": 3})));
-    assert!(reads(&wire::to_json(&adopted).unwrap(), &wire::to_json(&vector("event.msgpack")).unwrap()));
+    let adopted = LastRefit { critic: "default".into(), generation: 3, ..LastRefit::default() };
+    let adopted = DatedEvent { time: 1.7e9, event: Event::Adopted(Box::new(adopted)) };
+    assert_eq!(DatedEvent::from_json(&wire::to_json(&vector("event.msgpack")).unwrap()), Ok(adopted));
     // These have a few of the keys, as daemons before and after this one may.
     for name in ["status.msgpack", "reply_status.msgpack"] {
         let status = Status::from_json(&wire::to_json(&vector(name)).unwrap()).unwrap();

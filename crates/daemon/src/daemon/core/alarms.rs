@@ -1,11 +1,12 @@
 //! What is said of returns that are foretold to fall too low: events, log lines and what `status` has.
 
-use super::ports::{Now, Output, event, map};
+use super::ports::{Now, Output, event};
 use crate::learner::warning::{Warner, Warnings};
 use crate::learner::{Learner, Warning};
 use crate::state::streams::Streams;
+use crate::wire::Event;
+use crate::wire::events::ForetoldFall;
 use crate::wire::status::AlarmStatus;
-use serde_json::json;
 
 /// Streams with an alarm that `status` names.
 const NAMED_MAX: usize = 8;
@@ -20,10 +21,8 @@ pub(super) fn report(learner: &Learner, streams: &Streams, of: Warning, now: Now
     log::info!(
         "event={kind} critic={name}{whose} stream={stream:?} offset={offset} since={since} below={below}{foretold}"
     );
-    let details = json!({
-        "critic": name, "head": head, "stream": stream, "offset": offset, "since": since, "value": value, "below": below,
-    });
-    out.push(event(kind, now, &map(details)));
+    let fall = ForetoldFall { critic: name.clone(), head, stream: stream.to_owned(), offset, since, value, below };
+    out.push(event(if raised { Event::Alarm(fall) } else { Event::AlarmEnded(fall) }, now));
 }
 
 /// What `status` says of the alarms of a critic.

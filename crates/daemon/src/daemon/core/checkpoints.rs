@@ -1,12 +1,11 @@
 //! Checkpoints: who waits for one, and when one is handed out.
 
 use super::caller::{Caller, check_room};
-use super::ports::{Now, Output, event, map};
+use super::ports::{Now, Output, event};
 use crate::daemon::ledger::{CheckpointDone, Ledger};
 use crate::journal::checkpoint::Checkpoint;
 use crate::state::State;
-use crate::wire::{self, ErrorCode, WireError};
-use serde_json::json;
+use crate::wire::{self, ErrorCode, Event, WireError};
 use std::collections::HashSet;
 
 /// Requests for a checkpoint that may wait.
@@ -89,8 +88,7 @@ impl CheckpointDesk {
             }));
         }
         if let Ok(bytes) = done.result {
-            let details = json!({"offset": offset, "bytes": bytes, "seconds": seconds});
-            out.push(event("checkpoint", now, &map(details)));
+            out.push(event(Event::Checkpoint { offset, bytes, seconds }, now));
         }
         self.waiting = std::mem::take(&mut self.waiting_for_next);
     }

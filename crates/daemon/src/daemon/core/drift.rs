@@ -1,13 +1,13 @@
 //! What is said of changes of the world: events, log lines and what `status` has.
 
-use super::ports::{Now, Output, event, map};
+use super::ports::{Now, Output, event};
 use crate::learner::tracking::Opening;
 use crate::learner::{Alarm, Event, Learner, Moved};
 use crate::math::drift::Statistic;
 use crate::state::streams::Streams;
+use crate::wire;
 use crate::wire::status::{DriftAlarm, DriftStatus, MovedVariable, TrackingStatus};
 use criticd_learner::transition::name_of_state;
-use serde_json::json;
 
 /// Seconds between two lines of the log that say that a critic's dictionary is full: each new model fills it again.
 const FULL_INTERVAL_S: f64 = 3600.0;
@@ -58,8 +58,8 @@ impl DriftDesk {
             variables: variables.iter().map(|moved| variable(learner, moved)).collect(),
             streams,
         };
-        out.push(event("drift", now, &map(json!(alarm))));
-        self.last = Some(alarm);
+        self.last = Some(alarm.clone());
+        out.push(event(wire::Event::Drift(alarm), now));
     }
 
     /// What `status` says of the changes that a critic with a model has seen.
@@ -96,53 +96,47 @@ impl DriftDesk {
                         "event=dictionary_full critic={name} size={size} generation={generation} hint=\"the next refit chooses again; raise dictionary_max to keep more\""
                     );
                 }
-                let details = json!({"critic": name, "size": size, "generation": generation});
-                out.push(event("dictionary_full", now, &map(details)));
+                let (critic, size) = (name.clone(), size as u64);
+                out.push(event(wire::Event::DictionaryFull { critic, size, generation }, now));
             }
             Event::NewPolicy { offset, policy } => {
                 let generation = learner.generation();
                 let told = policy.as_deref().unwrap_or("");
                 log::info!("event=new_policy critic={name} offset={offset} policy={told:?} generation={generation}");
-                let details = json!({"critic": name, "offset": offset, "policy": policy, "generation": generation});
-                out.push(event("new_policy", now, &map(details)));
+                let critic = name.clone();
+                out.push(event(wire::Event::NewPolicy { critic, offset, policy, generation }, now));
             }
-            change => report_change(learner, &change, now, out),
+            change => report_change(learner, change, now, out),
         }
     }
 }
 
 /// Log and publish fork, dismissal, swap and return; ignore other events.
-fn report_change(learner: &Learner, happened: &Event, now: Now, out: &mut Vec<Output>) {
-    let generation = learner.generation();
-    let (kind, offset, what, details) = match happened {
-        Event::Forked { from, at } => {
-            ("forked", at, format!("a second model learns the rows from {from} on"), json!({"from": from}))
+fn report_change(learner: &Learner, happened: Event, now: Now, out: &mut Vec<Output>) {
+    let (critic, generation) = (learner.settings().name.clone(), learner.generation());
+    let said = |kind: &str, offset: u64, what: String| {
+        log::info!("event={kind} critic={} offset={offset} what={what:?}", learner.settings().name);
+    };
+    let change = match happened {
+        Event::Forked { from, at: offset } => {
+            said("forked", offset, format!("a second model learns the rows from {from} on"));
+            wire::Event::Forked { critic, offset, from }
         }
-        Event::Dismissed { from, at } => (
-            "dismissed",
-            at,
-            "the second model predicts no better: the first one stays".to_owned(),
-            json!({"from": from}),
-        ),
-        Event::Swapped { from, at, kept } => (
-            "swapped",
-            at,
-            format!("the model of the rows from {from} on answers"),
-            json!({"from": from, "kept": kept, "generation": generation}),
-        ),
-        Event::Returned { name, until, at, kept } => (
-            "returned",
-            at,
-            format!("the model {name} predicts better again, and answers"),
-            json!({"model": name, "until": until, "kept": kept, "generation": generation}),
-        ),
+        Event::Dismissed { from, at: offset } => {
+            said("dismissed", offset, "the second model predicts no better: the first one stays".to_owned());
+            wire::Event::Dismissed { critic, offset, from }
+        }
+        Event::Swapped { from, at: offset, kept } => {
+            said("swapped", offset, format!("the model of the rows from {from} on answers"));
+            wire::Event::Swapped { critic, offset, from, kept, generation }
+        }
+        Event::Returned { name: model, until, at: offset, kept } => {
+            said("returned", offset, format!("the model {model} predicts better again, and answers"));
+            wire::Event::Returned { critic, offset, model, until, kept, generation }
+        }
         _ => return,
     };
-    let name = &learner.settings().name;
-    log::info!("event={kind} critic={name} offset={offset} what={what:?}");
-    let mut details = map(details);
-    details.extend(map(json!({"critic": name, "offset": offset})));
-    out.push(event(kind, now, &details));
+    out.push(event(change, now));
 }
 
 /// A state variable that moved: its size is in standard deviations of the variable.

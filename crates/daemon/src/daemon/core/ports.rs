@@ -11,9 +11,8 @@ use crate::learner::model::Model;
 use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::Window;
 use crate::transport::{Publication, Reply};
-use crate::wire::{self, Op, Origin, Status, WireError};
+use crate::wire::{self, DatedEvent, Op, Origin, Status, WireError};
 use bytes::Bytes;
-use serde_json::{Map, Value};
 use std::sync::{Arc, OnceLock};
 
 /// Bytes that are kept of a message that was refused.
@@ -74,6 +73,8 @@ pub enum Output {
     Publish(Publication),
     /// Publish under `status`, and show to those who watch.
     Status(Arc<Status>),
+    /// Publish under `event.<kind>`, and show to those who watch.
+    Event(Box<DatedEvent>),
     /// Select a model.
     Refit {
         /// Index of the critic.
@@ -117,16 +118,13 @@ pub struct RefitDone {
     pub seconds: f64,
 }
 
-/// The publication of an event.
-pub(super) fn event(kind: &str, now: Now, details: &Map<String, Value>) -> Output {
-    let payload = wire::encode_event(kind, now.unix, details).into();
-    Output::Publish(Publication { topic: format!("event.{kind}"), payload })
+/// This has happened.
+pub(super) fn event(event: wire::Event, now: Now) -> Output {
+    Output::Event(Box::new(DatedEvent { time: now.unix, event }))
 }
 
-/// The entries of a JSON object.
-pub(super) fn map(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        other => unreachable!("not a map: {other}"),
-    }
+/// An event as subscribers get it.
+pub fn publication(event: &DatedEvent) -> Publication {
+    let (topic, payload) = wire::encode_event(event);
+    Publication { topic, payload: payload.into() }
 }

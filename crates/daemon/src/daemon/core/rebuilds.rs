@@ -2,7 +2,7 @@
 //! before it holds.
 
 use super::caller::{Caller, check_room};
-use super::ports::{Now, Output, event, map};
+use super::ports::{Now, Output, event};
 use super::removals::RemovalDesk;
 use crate::daemon::bounds::RECORD_BYTES_MAX;
 use crate::daemon::rebuild::{RebuildDone, RebuildJob, RebuildProgress, Rebuilt, RebuiltCritic, RebuiltHeads};
@@ -13,8 +13,7 @@ use crate::panics;
 use crate::state::State;
 use crate::state::record::Record;
 use crate::wire::status::RebuildStatus;
-use crate::wire::{self, RefitOutcome, WireError};
-use serde_json::json;
+use crate::wire::{self, Event, RefitOutcome, WireError};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -187,7 +186,7 @@ impl RebuildDesk {
         let count = removals.count();
         let job = RebuildJob { settings, names, like, late, window, removals, progress: known };
         log::info!("event=rebuild_started critic={critic} rows={}", state.end().offset);
-        out.push(event("rebuild_started", now, &map(json!({"critic": critic}))));
+        out.push(event(Event::RebuildStarted { critic: critic.clone() }, now));
         let (selects, generation) = (wanted.selects, learner.generation());
         (self.running, self.seconds) =
             (Some(RunningRebuild { critic, selects, generation, progress, removals: count }), 0.0);
@@ -353,7 +352,7 @@ impl RebuildDesk {
     fn failed(&mut self, before: &Learner, why: String, now: Now, out: &mut Vec<Output>) {
         let (critic, generation) = (before.settings().name.clone(), before.generation());
         log::warn!("event=rebuild_failed critic={critic} why={why:?}");
-        out.push(event("rebuild_failed", now, &map(json!({"critic": critic, "reason": why}))));
+        out.push(event(Event::RebuildFailed { critic: critic.clone(), reason: why.clone() }, now));
         self.running = None;
         let outcome = RefitOutcome::Rejected { generation, reason: why.clone() };
         self.over(&critic, &outcome, out);
@@ -377,9 +376,7 @@ impl RebuildDesk {
         log::info!(
             "event=rebuilt critic={critic} generation={generation} offset={offset} rows={rows} seconds={seconds:.2}"
         );
-        let details =
-            json!({"critic": critic, "generation": generation, "offset": offset, "rows": rows, "seconds": seconds});
-        out.push(event("rebuilt", now, &map(details)));
+        out.push(event(Event::Rebuilt { critic: critic.clone(), generation, offset, rows, seconds }, now));
         self.over(&critic, &RefitOutcome::Adopted { generation }, out);
         if let Some((head, why)) = unlearnable.first() {
             log::warn!(

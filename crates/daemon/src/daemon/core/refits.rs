@@ -1,7 +1,7 @@
 //! Refits: which runs, what came back, who waits for it. What is decided here is recorded before it holds.
 
 use super::caller::{Caller, check_room};
-use super::ports::{Now, Output, RefitDone, event, map};
+use super::ports::{Now, Output, RefitDone, event};
 use crate::learner::allowance::Allowance;
 use crate::learner::refit::{Candidate, RefitReport, RefitTrigger};
 use crate::learner::{Judgement, Learner};
@@ -9,8 +9,7 @@ use crate::panics;
 use crate::state::State;
 use crate::state::record::Record;
 use crate::wire::status::{LastRefit, PauseStatus, RefitFound, RefitStatus};
-use crate::wire::{self, RefitOutcome, WireError};
-use serde_json::json;
+use crate::wire::{self, Event, RefitOutcome, WireError};
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
@@ -286,7 +285,7 @@ impl RefitDesk {
             desk.seconds
         );
         desk.seconds = 0.0;
-        out.push(event("adopted", now, &map(json!(outcome))));
+        out.push(event(Event::Adopted(Box::new(outcome.clone())), now));
         desk.last = Some(outcome);
         desk.waiting_for_answers.append(&mut desk.waiting_for_running);
         true
@@ -311,7 +310,7 @@ impl RefitDesk {
         desk.seconds = 0.0;
         let rejected = RefitOutcome::Rejected { generation, reason: why.to_owned() };
         answer(&mut desk.waiting_for_running, &rejected, out);
-        out.push(event("refit_rejected", now, &map(json!(outcome))));
+        out.push(event(Event::RefitRejected(Box::new(outcome.clone())), now));
         desk.last = Some(outcome);
     }
 
@@ -402,11 +401,8 @@ impl Desk {
 fn started(learner: &Learner, trigger: RefitTrigger, rows: usize, now: Now) -> Output {
     let (name, trigger, generation) = (&learner.settings().name, trigger.name(), learner.generation());
     log::info!("event=refit_started critic={name} trigger={trigger} rows={rows} generation={generation}");
-    let offset = learner.learned();
-    let details = json!({
-        "critic": name, "trigger": trigger, "rows": rows, "generation": generation, "offset": offset,
-    });
-    event("refit_started", now, &map(details))
+    let (critic, trigger, offset) = (name.clone(), trigger.to_owned(), learner.learned());
+    event(Event::RefitStarted { critic, trigger, rows: rows as u64, generation, offset }, now)
 }
 
 /// Reply with the outcome to all callers that wait for a refit.

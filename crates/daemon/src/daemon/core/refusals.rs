@@ -1,8 +1,8 @@
 //! Rows that were refused, on ingest and as appends: counted, reported at a bounded rate, kept for the quarantine.
 
-use super::ports::{Now, Output, REFUSED_BYTES, event, map};
-use crate::wire::{self, ErrorCode, Origin, RefusedRows, WireError};
-use serde_json::{Value, json};
+use super::ports::{Now, Output, REFUSED_BYTES, event};
+use crate::wire::events::{RejectedMessages, RejectedStream};
+use crate::wire::{self, ErrorCode, Event, Origin, RefusedRows, WireError};
 use std::collections::BTreeMap;
 
 /// Least time between two log lines or events about refused messages, seconds.
@@ -168,32 +168,30 @@ impl Refusals {
         let more = if others > 0 { format!(" and {others} more") } else { String::new() };
         let named = format!("{}{more}", streams.join(", "));
         log::warn!("event=rejected messages={} streams={named:?} last={last}", self.since_report);
-        let details = map(json!({
-            "messages": self.since_report,
-            "code": last.code.name(),
-            "message": last.message,
-            "field": last.field,
-            "index": last.index,
-            "by_code": self.by_code,
-            "streams": std::mem::take(&mut self.lost).into_iter().map(entry).collect::<Vec<_>>(),
-        }));
+        let rejected = RejectedMessages {
+            messages: self.since_report,
+            code: last.code.name().to_owned(),
+            message: last.message,
+            field: last.field.map(str::to_owned),
+            index: last.index.map(|index| index as u64),
+            by_code: self.by_code(),
+            streams: std::mem::take(&mut self.lost).into_iter().map(entry).collect(),
+        };
         (self.since_report, self.reported_at) = (0, Some(now.uptime));
-        Some(event("rejected", now, &details))
+        Some(event(Event::Rejected(rejected), now))
     }
 }
 
 /// As the event has it.
-fn entry(((stream, session, code), lost): (Whose, Lost)) -> Value {
+fn entry(((stream, session, code), lost): (Whose, Lost)) -> RejectedStream {
     let Lost { messages, rows, seq, message } = lost;
-    json!({
-        "stream": stream, "session": session, "code": code, "messages": messages, "rows": rows, "seq": seq,
-        "message": message,
-    })
+    RejectedStream { stream, session, code: code.to_owned(), messages, rows, seq, message }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn refused_messages_are_counted_kept_and_reported_now_and_then() {
@@ -246,16 +244,23 @@ mod tests {
         refusals.refuse(fenced(), &rows("a", 9, &[1.0]), now);
         refusals.refuse(WireError::new(ErrorCode::NotFinite, "NaN"), &rows("b", 0, &[1.0]), now);
         refusals.refuse(WireError::new(ErrorCode::Malformed, "no map"), b"\xc1", now);
-        let Some(Output::Publish(event)) = refusals.report(false, now) else { panic!("an event was expected") };
-        let event = wire::to_json(&event.payload).unwrap();
-        let expected = json!([
-            {"stream": null, "session": null, "code": "malformed", "messages": 1, "rows": 0, "seq": null,
-             "message": "no map"},
-            {"stream": "a", "session": "s", "code": "fenced", "messages": 2, "rows": 3, "seq": 7,
-             "message": "a newer session"},
-            {"stream": "b", "session": "s", "code": "not_finite", "messages": 1, "rows": 1, "seq": 0, "message": "NaN"},
-        ]);
-        assert_eq!((&event["streams"], &event["messages"]), (&expected, &json!(4)));
+        let told = |output: Option<Output>| {
+            let Some(Output::Event(dated)) = output else { panic!("an event was expected") };
+            let Event::Rejected(rejected) = dated.event else { panic!("of this kind") };
+            rejected
+        };
+        let rejected = told(refusals.report(false, now));
+        let of = |stream: Option<&str>, code: &str, (messages, rows, seq): (u64, u64, Option<u64>), message: &str| {
+            let session = stream.map(|_| "s".to_owned());
+            let (stream, code, message) = (stream.map(str::to_owned), code.to_owned(), message.to_owned());
+            RejectedStream { stream, session, code, messages, rows, seq, message }
+        };
+        let expected = [
+            of(None, "malformed", (1, 0, None), "no map"),
+            of(Some("a"), "fenced", (2, 3, Some(7)), "a newer session"),
+            of(Some("b"), "not_finite", (1, 1, Some(0)), "NaN"),
+        ];
+        assert_eq!((&rejected.streams[..], rejected.messages), (&expected[..], 4));
         // Who asks later, because the event came before the subscription, learns it by name.
         let remembered = refusals.of(&["a", "z", "b"].map(str::to_owned));
         assert_eq!(remembered.keys().collect::<Vec<_>>(), ["a", "b"]);
@@ -270,7 +275,6 @@ mod tests {
         assert_eq!((remembered["b"].messages, refusals.remembered.len()), (1 + REMEMBERED as u64, REMEMBERED));
         drop(refusals.report(true, now));
         refusals.refuse(fenced(), &rows("c", 0, &[1.0]), now);
-        let Some(Output::Publish(event)) = refusals.report(true, now) else { panic!("an event was expected") };
-        assert_eq!(wire::to_json(&event.payload).unwrap()["streams"].as_array().unwrap().len(), 1);
+        assert_eq!(told(refusals.report(true, now)).streams.len(), 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::caller::{Caller, check_room};
-use super::ports::{Now, Output, event, map};
+use super::ports::{Now, Output, event};
 use crate::daemon::bounds::RECORD_BYTES_MAX;
 use crate::daemon::ledger::Ledger;
 use crate::daemon::removal::{FoundRows, RemovalFound, RemovalJob};
@@ -13,7 +13,7 @@ use crate::panics;
 use crate::state::record::{Origin, Record};
 use crate::state::removals::{Influence, Removal, Removals};
 use crate::wire::status::{InfluenceStatus, JournalStatus, RemovalStatus};
-use crate::wire::{self, ErrorCode, RemoveRequest, WireError};
+use crate::wire::{self, ErrorCode, Event, RemoveRequest, WireError};
 use serde_json::{Value, json};
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -242,8 +242,8 @@ impl Core {
             }
         }
         self.intake.lose(&removed.streams, &removed.ended);
-        let details = map(json!({"rows": removed.offsets.count(), "by": removed.by, "reason": removed.reason}));
-        self.out.push(event("removed", now, &details));
+        let (by, reason) = (removed.by.clone(), removed.reason.clone());
+        self.out.push(event(Event::Removed { rows: removed.offsets.count(), by, reason }, now));
         self.intake.decide(Record::Removed(removed));
         records.into_iter().for_each(|record| self.intake.decide(record));
         self.rebuilds.removals.storing = Some((caller, answer));
