@@ -527,8 +527,8 @@ fn learned(critic: &CriticStatus, room: Room) -> String {
 /// Whether to believe the values of each reward, as the page says it, and at most `most` reasons of each with what to do.
 fn trust(critic: &CriticStatus, most: usize) -> String {
     if critic.trust.is_empty() {
-        let why = "Nothing says yet whether to believe the values. The dashboard compares them with the returns that come: it or this \
-                   model has just begun, or it is switched off.";
+        let why = "Nothing says yet whether to believe the values. The daemon compares them with the returns that come: it or this \
+                   model has just begun.";
         return wrapped("○ ", why);
     }
     let mut out = String::new();
@@ -645,8 +645,8 @@ fn of_model(critic: &CriticStatus, model: &ModelStatus) -> Vec<(String, String)>
             ),
         ),
     ];
-    if let Some(ReturnsStatus { factor, pairs, coverage }) = model.returns {
-        lines.push(said("returns", verified(factor, pairs, coverage)));
+    if let Some(ReturnsStatus { factor, pairs, coverage_before_factor }) = model.returns {
+        lines.push(said("returns", verified(factor, pairs, coverage_before_factor)));
     }
     if let Some((gate, half_life)) = model.drift.tracking.as_ref().and_then(TrackingStatus::widest) {
         let followed = format!("rows with a half-life of {}, its gate {:.0} % open", digits(half_life), 100.0 * gate);
@@ -665,11 +665,11 @@ fn of_heads(heads: &HeadsStatus) -> (String, String) {
     for (count, what) in [(heads.learning, "learning retained rows"), (heads.unsolved, "without an answer")] {
         words += &if count > 0 { format!(", {count} {what}") } else { String::new() };
     }
-    if let Some(coverage) = heads.coverage {
+    if let Some(coverage) = heads.coverage_before_factor {
         words += &format!("; 90 % intervals of {} held {:.0} % of the returns", heads.verified, 100.0 * coverage);
     }
     if let Some(worst) = heads.worst.first() {
-        words += &format!(", of {} {:.0} %", worst.name, 100.0 * worst.coverage);
+        words += &format!(", of {} {:.0} %", worst.name, 100.0 * worst.coverage_before_factor);
     }
     if let Some(unexplained) = heads.unexplained_max {
         words += &format!("; unexplained variance at most {}", digits(unexplained));

@@ -16,7 +16,7 @@ use crate::math::raw;
 use crate::math::tracking::{
     Gate, HORIZON_UNKNOWN, Losses, Plan, Sums, Swift, Trackers, Units, Work, bytes_max, swift,
 };
-use crate::verification::{Verified, scrambled};
+use crate::verification::{Verified, gather, scrambled};
 use serde::{Deserialize, Serialize};
 
 /// Horizons that a start row is followed for; fewer where a stream goes on, whose changes are to be known soon; and rows at most.
@@ -592,14 +592,12 @@ impl Tracking {
     /// A chain of which start rows are followed gains a row.
     fn gather(&mut self, row: Verified<'_>) {
         let place = &mut self.places[row.slot];
-        let weight = place.weight;
-        place.gathered.iter_mut().zip(row.rewards).for_each(|(g, r)| *g += weight * r);
+        // What ends keeps its weight.
+        let discount = if row.discount > 0.0 { row.discount } else { 1.0 };
+        gather(place.gathered.iter_mut().zip(row.rewards.iter().copied()), &mut place.weight, discount);
         place.row += 1;
-        if row.discount > 0.0 {
-            place.weight *= row.discount;
-            if place.weight < WEIGHT_LEAST || place.row.is_multiple_of(REFERRED) {
-                place.refer(self.starts.iter_mut().filter(|start| start.slot == row.slot as u64));
-            }
+        if row.discount > 0.0 && (place.weight < WEIGHT_LEAST || place.row.is_multiple_of(REFERRED)) {
+            place.refer(self.starts.iter_mut().filter(|start| start.slot == row.slot as u64));
         }
     }
 

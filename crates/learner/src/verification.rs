@@ -46,9 +46,30 @@ const TRACKED_MAX: f64 = 1.4;
 const TRIALS: usize = 16;
 /// Returns that share nothing below which rows held out say nothing of the factor.
 const INDEPENDENT_MIN: f64 = 8.0;
-/// The quantile of |z| that is compared, and what it is for a normal variable.
+/// The quantile of |z| that is compared, and what it is for a normal variable: standard deviations of a 90 % interval to either side.
 const COVERAGE: f64 = 0.9;
 pub(crate) const NINETY: f64 = 1.645;
+
+/// A row of returns as they come, `sums` of each reward with what the row pays of it, and the `weight` of what is still to come.
+/// ```text
+/// g <- g + w r;   w <- gamma w                                                   the return of a chain, row after row
+/// ```
+pub fn gather<'a>(sums: impl Iterator<Item = (&'a mut f64, f64)>, weight: &mut f64, discount: f64) {
+    sums.for_each(|(sum, reward)| *sum += *weight * reward);
+    *weight *= discount;
+}
+
+/// Share of errors in their 90 % interval, from 0 to 1; none of no errors. `scaled` are |z|: sizes of errors in stated standard
+/// deviations. Whether these have the factor in them says whoever asks.
+pub fn coverage(scaled: impl Iterator<Item = f64>) -> Option<f64> {
+    let (mut inside, mut count) = (0_usize, 0_usize);
+    for z in scaled {
+        inside += usize::from(z <= NINETY);
+        count += 1;
+    }
+    (count > 0).then(|| inside as f64 / count as f64)
+}
+
 /// Rows a start row is followed at most: a chain that never ends must not hold it for ever.
 pub(crate) const ROWS_MAX: u64 = 50_000;
 /// Length that a return is taken to have where the discount sets it no end within `ROWS_MAX`, until one has ended.
@@ -355,9 +376,8 @@ impl Verification {
                 trial.slot = None;
                 continue;
             }
-            trial.gathered.iter_mut().zip(row.rewards).for_each(|(g, r)| *g += trial.weight * r);
+            gather(trial.gathered.iter_mut().zip(row.rewards.iter().copied()), &mut trial.weight, row.discount);
             trial.rows += 1;
-            trial.weight *= row.discount;
             if trial.weight == 0.0 {
                 self.conclude(k, pace, |_| 0.0);
                 self.wait = self.wait.min(self.apart(pace));
@@ -482,8 +502,7 @@ impl Verification {
     /// Share of the returns of all `heads` heads that lay in the 90 % interval as it was predicted, before any factor, from 0 to 1;
     /// none while there are no pairs.
     pub fn coverage(&self, heads: usize) -> Option<f64> {
-        let inside = self.errors.iter().filter(|&&z| z <= NINETY).count();
-        (self.pairs(heads) > 0).then(|| inside as f64 / self.errors.len() as f64)
+        coverage(self.errors.iter().copied()).filter(|_| self.pairs(heads) > 0)
     }
 
     /// Bytes held, for reports of memory.

@@ -26,7 +26,7 @@
 //! All of it is a function of rows, values and offsets: no clock, no batch.
 
 use crate::math::raw;
-use crate::verification::{LENGTHS_MAX, ROWS_MAX, WEIGHT_END, expected_length, spaced};
+use crate::verification::{LENGTHS_MAX, ROWS_MAX, WEIGHT_END, expected_length, gather, spaced};
 use serde::{Deserialize, Serialize};
 
 /// G: what a false alarm at a start row moves the logarithm of beta / alpha by ...
@@ -427,7 +427,7 @@ impl Warner {
             }
             trial.last = self.rows;
             let before = trial.gathered;
-            trial.gathered += trial.weight * row.reward;
+            gather(std::iter::once((&mut trial.gathered, row.reward)), &mut trial.weight, row.discount);
             trial.crossed = match (before < below, trial.gathered < below) {
                 (_, false) => None,
                 (false, true) => Some((trial.rows, row.time)),
@@ -437,7 +437,6 @@ impl Warner {
                 trial.warned = Some(trial.rows);
             }
             trial.rows += 1;
-            trial.weight *= row.discount;
             if trial.weight == 0.0 {
                 let trial = self.trials.swap_remove(k);
                 self.conclude_at(&trial, 0.0, row.time);

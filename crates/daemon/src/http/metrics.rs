@@ -310,7 +310,9 @@ const CRITIC_GAUGES: [CriticGauge; 24] = [
     ("lambda", "What the weights are learned with, 0 to 1", |c| c.model.as_ref()?.lambda),
     ("return_factor", "Factor on deviations of returns that verification has found", |c| Some(returns(c)?.factor)),
     ("return_pairs", "Verified pairs of prediction and return behind that factor", |c| Some(returns(c)?.pairs as f64)),
-    ("return_coverage", "Share of their returns in the 90 % interval before that factor", |c| returns(c)?.coverage),
+    ("return_coverage", "Share of their returns in the 90 % interval before that factor", |c| {
+        returns(c)?.coverage_before_factor
+    }),
     ("noise_variance", "Noise variance, squared unit of the reward", |c| Some(c.model.as_ref()?.noise.variance)),
     ("signal_variance", "Signal variance of the kernel, squared unit of the value", |c| {
         Some(c.model.as_ref()?.kernel.signal_variance)
@@ -328,9 +330,11 @@ const CRITIC_GAUGES: [CriticGauge; 24] = [
     }),
     ("heads_unsolved", "Learned heads that the newest snapshot lacks", |c| Some(c.heads.as_ref()?.unsolved as f64)),
     ("heads_verified", "Heads with enough verified returns", |c| Some(c.heads.as_ref()?.verified as f64)),
-    ("heads_coverage", "Mean share of verified returns in the 90 % intervals of heads", |c| c.heads.as_ref()?.coverage),
+    ("heads_coverage", "Mean share of verified returns in the 90 % intervals of heads", |c| {
+        c.heads.as_ref()?.coverage_before_factor
+    }),
     ("heads_coverage_worst", "The same share of the head that is farthest from 90 %", |c| {
-        Some(c.heads.as_ref()?.worst.first()?.coverage)
+        Some(c.heads.as_ref()?.worst.first()?.coverage_before_factor)
     }),
     ("heads_unexplained", "Largest unexplained variance of a verified head, over the variance of its returns", |c| {
         c.heads.as_ref()?.unexplained_max

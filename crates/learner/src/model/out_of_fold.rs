@@ -16,7 +16,7 @@ use crate::math::dense::{Matrix, Op, axpy, dot, multiply, solve_general};
 use crate::math::inflation::PIECE_HORIZONS;
 use crate::math::posterior::{Posterior, SolveError};
 use crate::transition::Rows;
-use crate::verification::{HeldOut, NINETY, factor_of};
+use crate::verification::{HeldOut, coverage, factor_of};
 use std::ops::Range;
 
 /// Folds, and chains from which on each is of whole ones.
@@ -203,13 +203,12 @@ impl Errors {
     /// (Q7), where a return shares nothing with those `apart` rows away.
     fn verdict(self, apart: f64) -> HeldOut {
         let pairs = self.rows / (2.0 * apart);
-        let inside = self.scaled.iter().filter(|&&z| z <= NINETY).count();
         if pairs < PAIRS_MIN || self.scaled.is_empty() {
             return HeldOut::default();
         }
         let normal = (self.squares / self.spreads).clamp(1.0 / NORMAL_MAX, NORMAL_MAX);
         HeldOut {
-            coverage: Some(inside as f64 / self.scaled.len() as f64),
+            coverage: coverage(self.scaled.iter().copied()),
             factor: factor_of(self.scaled, pairs),
             normal: if normal.is_finite() { normal } else { 1.0 },
             pairs,

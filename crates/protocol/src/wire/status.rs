@@ -45,7 +45,7 @@ pub struct Status {
     pub skipped_rows: u64,
     /// Times that the refit thread had to be started again.
     pub refit_restarts: u64,
-    /// Times that the dashboard's threads had to be started again.
+    /// Times that the threads of the dashboard or of the monitor had to be started again.
     pub http_restarts: u64,
     /// Rows stored, of all streams.
     pub offset: u64,
@@ -373,10 +373,10 @@ pub struct CriticStatus {
     pub rewards: Vec<u64>,
     /// (H,), what its rewards are called, by the settings or by who sends rows; empty if that is not known.
     pub reward_names: Vec<String>,
-    /// (H,), whether to believe the values of each reward; empty before the dashboard has judged the model in use, and where it is switched off.
+    /// (H,), whether to believe the values of each reward; empty before the daemon has judged the model in use.
     pub trust: Vec<TrustStatus>,
     /// (D,), share of the variance of the first reward's value that hangs on each state variable, over visited states; nil for one
-    /// that was not examined. Empty before the dashboard has found them, and where it is switched off.
+    /// that was not examined. Empty before the daemon has found them.
     pub shares: Vec<Option<f64>>,
     /// The model. Its keys stand among those above once there is one.
     #[serde(flatten)]
@@ -404,7 +404,7 @@ pub struct TrustStatus {
     pub error: Option<f64>,
     /// Mean of return minus prediction, unit of the reward; nil where `returns` is.
     pub bias: Option<f64>,
-    /// Share of the returns in their 90 % interval, 0 to 1; nil where `returns` is.
+    /// Share of the returns in the 90 % interval that was stated, with the factor on deviations, 0 to 1; nil where `returns` is.
     pub coverage: Option<f64>,
 }
 
@@ -492,8 +492,9 @@ pub struct HeadsStatus {
     pub apart: Option<ApartStatus>,
     /// Heads of which enough returns have been compared with their predictions.
     pub verified: u64,
-    /// Mean coverage of the verified heads, 0 to 1; nil if there are none.
-    pub coverage: Option<f64>,
+    /// Mean coverage of the verified heads, before the factor, 0 to 1; nil if there are none.
+    #[serde(rename = "coverage")]
+    pub coverage_before_factor: Option<f64>,
     /// Largest unexplained variance of a verified head, over the variance of its returns; nil where none vary.
     pub unexplained_max: Option<f64>,
     /// Of the verified heads the ten whose coverage is farthest from 0.9.
@@ -523,7 +524,8 @@ pub struct VerifiedHead {
     /// Returns that were compared with what had been predicted, 40 to 256: the last ones.
     pub pairs: u64,
     /// Share of them in the 90 % interval as it was predicted, before the factor, 0 to 1.
-    pub coverage: f64,
+    #[serde(rename = "coverage")]
+    pub coverage_before_factor: f64,
     /// Mean of the returns less the predicted values, in the unit of the return.
     pub bias: f64,
     /// Variance of these differences over the variance of the returns, from 0; nil where returns do not vary.
@@ -679,7 +681,8 @@ pub struct ReturnsStatus {
     /// Pairs of prediction and return behind it.
     pub pairs: u64,
     /// Share of these returns in the 90 % interval before the factor, 0 to 1; nil before the first pair.
-    pub coverage: Option<f64>,
+    #[serde(rename = "coverage")]
+    pub coverage_before_factor: Option<f64>,
 }
 
 /// An alarm about returns that fall too low, and what has come of it since its settings hold.

@@ -63,7 +63,7 @@ fn verified(banks: &[&Bank]) -> HeadsStatus {
         }
     }
     let verified = known.len() as u64;
-    let coverage = (verified > 0).then(|| inside / verified as f64);
+    let coverage_before_factor = (verified > 0).then(|| inside / verified as f64);
     let unexplained_max = banks.iter().flat_map(|bank| bank.unexplained()).flatten().max_by(f64::total_cmp);
     known.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let of = |&((b, h), _): &((usize, usize), f64)| {
@@ -71,14 +71,14 @@ fn verified(banks: &[&Bank]) -> HeadsStatus {
         Some(VerifiedHead {
             name: banks[b].heads()[h].name.clone(),
             pairs: verdict.pairs as u64,
-            coverage: verdict.coverage,
+            coverage_before_factor: verdict.coverage,
             bias: verdict.bias,
             unexplained: verdict.unexplained,
             factor: verdict.factor,
         })
     };
     let worst = known.iter().take(WORST).filter_map(of).collect();
-    HeadsStatus { verified, coverage, unexplained_max, worst, ..HeadsStatus::default() }
+    HeadsStatus { verified, coverage_before_factor, unexplained_max, worst, ..HeadsStatus::default() }
 }
 
 /// The first retained row that lacks a field that heads need, in words; none if all rows have them.

@@ -38,7 +38,7 @@ impl Shown {
         let returns = snapshot.returns.as_ref().map(|spread| ReturnsStatus {
             factor: spread.factor,
             pairs: spread.pairs,
-            coverage: spread.coverage,
+            coverage_before_factor: spread.coverage,
         });
         Self { lambda: snapshot.lambda, provisional: snapshot.provisional, returns }
     }

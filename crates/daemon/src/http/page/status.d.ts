@@ -14,7 +14,7 @@ export interface Status {
   duplicates: number;
   /** Whether there is a journal. Without one nothing outlives the daemon. */
   durable: boolean;
-  /** Times that the dashboard's threads had to be started again. */
+  /** Times that the threads of the dashboard or of the monitor had to be started again. */
   http_restarts: number;
   /** The rows on disk; nil without a journal. */
   journal: JournalStatus | null;
@@ -160,7 +160,7 @@ export interface CriticStatus {
   score?: number | null;
   /** The same over the last rows, nats per row; nil before the first. */
   score_recent?: number | null;
-  /** (D,), share of the variance of the first reward's value that hangs on each state variable, over visited states; nil for one that was not examined. Empty before the dashboard has found them, and where it is switched off. */
+  /** (D,), share of the variance of the first reward's value that hangs on each state variable, over visited states; nil for one that was not examined. Empty before the daemon has found them. */
   shares: (number | null)[];
   /** Tolerance of the dictionary relative to the prior variance. */
   tolerance?: number;
@@ -168,7 +168,7 @@ export interface CriticStatus {
   tolerance_to_noise?: number;
   /** Rows that the model's statistics hold. */
   transitions?: number;
-  /** (H,), whether to believe the values of each reward; empty before the dashboard has judged the model in use, and where it is switched off. */
+  /** (H,), whether to believe the values of each reward; empty before the daemon has judged the model in use. */
   trust: TrustStatus[];
   /** Rows that a first model needs. */
   warmup_rows: number;
@@ -430,7 +430,7 @@ export interface HeadsStatus {
   bytes: number;
   /** How many there are. */
   count: number;
-  /** Mean coverage of the verified heads, 0 to 1; nil if there are none. */
+  /** Mean coverage of the verified heads, before the factor, 0 to 1; nil if there are none. */
   coverage: number | null;
   /** Different discounts and continuations among those that the model has learned. */
   groups: number;
@@ -540,7 +540,7 @@ export interface ReturnsStatus {
 export interface TrustStatus {
   /** Mean of return minus prediction, unit of the reward; nil where `returns` is. */
   bias: number | null;
-  /** Share of the returns in their 90 % interval, 0 to 1; nil where `returns` is. */
+  /** Share of the returns in the 90 % interval that was stated, with the factor on deviations, 0 to 1; nil where `returns` is. */
   coverage: number | null;
   /** Root mean square of return minus prediction, unit of the reward; nil where `returns` is. */
   error: number | null;
