@@ -112,6 +112,27 @@ fn rows_pushed_on_ingest_are_learned_exactly_once() {
 }
 
 #[test]
+fn values_are_judged_without_a_dashboard() {
+    // Returns are known after ten rows.
+    let running = start(|parts| parts.critics = vec![critic("main", 0.6)]);
+    assert_eq!(running.daemon.http_address(), None);
+    let mut requester = running.requester();
+    let mut walk = Walk::new(3, Some(40), 0.0);
+    until("a judgement by returns", || {
+        let steps: Vec<Step> = (0..20).map(|_| walk.step()).collect();
+        append_walk(&mut requester, "walk", &steps);
+        let status = ask(&mut requester, "status", json!({}));
+        let critic = &status["critics"][0];
+        critic["trust"][0]["returns"].as_u64() >= Some(30) && critic["shares"][0].is_number()
+    });
+    let status = ask(&mut requester, "status", json!({}));
+    let trust = &status["critics"][0]["trust"][0];
+    assert!(trust["sentence"].as_str().unwrap().starts_with("Returns were predicted to within"), "{trust}");
+    assert!(trust["coverage"].as_f64().is_some_and(|share| (0.0..=1.0).contains(&share)), "{trust}");
+    running.daemon.stop();
+}
+
+#[test]
 fn hello_tells_a_client_what_it_has_to_know() {
     let running = start(|parts| {
         parts.limits.rows_per_batch_max = 50;

@@ -1,6 +1,6 @@
 """What the page says of a model by itself is said where it is true and kept back where it is not: planted in what it knows.
 
-The line of trust, findings and reasons come in words from the daemon; `crates/daemon/src/http/trust.rs` and `test_sentences.py` look at those.
+The line of trust, findings and reasons come in words from the daemon; `crates/daemon/src/monitor/trust.rs` and `test_sentences.py` look at those.
 """
 
 from __future__ import annotations

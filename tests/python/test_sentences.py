@@ -748,7 +748,7 @@ SAID = {
     "src/commands/rollout.rs": "^learning|^--|its actions are|of what follows|\\{checked\\}|^value at the starts$",
 }
 UNCHOSEN = "no refit has chosen this model yet"
-TRUST = "crates/daemon/src/http/trust.rs"
+TRUST = "crates/daemon/src/monitor/trust.rs"
 LITERAL = re.compile(r'//[^\n]*|#\[(?:arg|command)\((?:[^"\]]|"(?:\\.|[^"\\])*")*\)\]|"((?:\\.|[^"\\])*)"', re.DOTALL)
 
 
@@ -768,7 +768,7 @@ def test_what_is_true_is_said_and_nothing_else(tmp_path: Path, world: str) -> No
 
 
 def test_no_status_says_of_a_model_what_was_true_before_it(start: Start) -> None:
-    """The dashboard judges each second, and a model may come in between."""
+    """The monitor judges each second, and a model may come in between."""
     daemon = start(config='state_dim = 1\n[[critic]]\nname = "main"\nrefit_first_rows = 0\nrefit_score_drop = 0\n')
     push, control, seen = daemon.push(), daemon.control(), 0
     when(lambda: control.ask("status")["critics"][0]["trust"], "a judgement before there is a model")

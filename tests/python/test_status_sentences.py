@@ -1,6 +1,6 @@
 """What `criticd status` says of a model by itself is said where it is true and kept back where it is not: planted in a status.
 
-The line of trust, findings and reasons come in words from the daemon; `crates/daemon/src/http/trust.rs` and `test_sentences.py` look at those.
+The line of trust, findings and reasons come in words from the daemon; `crates/daemon/src/monitor/trust.rs` and `test_sentences.py` look at those.
 """
 
 from __future__ import annotations

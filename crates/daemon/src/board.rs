@@ -34,7 +34,7 @@ pub struct Board {
     removals: RwLock<Arc<Removals>>,
 }
 
-/// What the dashboard has found of a critic.
+/// What the monitor has found of a critic.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
     /// Whether to believe its rewards' values, and the generation that was judged; 0 before there is a model.
@@ -139,7 +139,7 @@ impl Board {
         }
     }
 
-    /// What the dashboard has found of a critic last.
+    /// What the monitor has found of a critic last.
     pub fn judged(&self, critic: usize) -> Judged {
         self.judged[critic].read().clone()
     }

@@ -9,6 +9,7 @@ pub mod hindsight;
 pub mod http;
 pub mod journal;
 pub mod local;
+pub mod monitor;
 pub mod packed;
 pub mod panics;
 mod refit_work;

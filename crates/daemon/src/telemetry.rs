@@ -1,7 +1,7 @@
-//! What the daemon's threads say for those who watch (`crate::http`): a feed that never waits, and a few measurements.
+//! What the daemon's threads say for those who watch (`crate::monitor`, `crate::http`): a feed that never waits, and a few measurements.
 //!
-//! The watcher hears what subscribers hear, and gets the rows that arrived. So nothing here is computed on the core's
-//! thread: a publication is a shared buffer, a window shares its rows, and what finds the queue full is dropped.
+//! The monitor hears of events and of the status, and gets the rows that arrived. Nothing is computed for it on the core's
+//! thread: a window shares its rows, and what finds the queue full is dropped.
 
 use crate::learner::window::Window;
 use crate::panics;
@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const NOTICES: usize = 256;
 /// Pause before something that has panicked is begun again.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How much nicer a thread is that watches.
+const NICE: i32 = 10;
 /// Where more than this wait, rows are kept back: each notice of them may keep alive what the window has forgotten.
 const ROWS_WAITING: usize = 8;
 
@@ -255,6 +257,13 @@ pub fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| 1024 * kib)
+}
+
+/// Let this thread be nicer than the others: what learns and answers goes first. Without it things are only slower.
+pub fn step_back() {
+    if let Err(e) = rustix::process::nice(NICE) {
+        log::debug!("event=priority_unchanged why={e}");
+    }
 }
 
 /// Processor time of this thread since it began.

@@ -5,7 +5,8 @@
 //!                                     --control-> control --calls--> core --replies--> transport
 //!                                                 control answers queries from the board, without waiting for the core
 //!                                     core --tasks--> refit --done--> core
-//!                                     core --notices--> http, which shows them to browsers and Prometheus
+//!                                     core --notices--> monitor, which judges the critics
+//!                                                       monitor --notices--> http, which shows them to browsers and Prometheus
 //! ```
 //! Every arrow is a bounded queue. Full: ingest and control make the peers wait; calls beyond a peer's share are
 //! answered `overloaded`;
@@ -69,8 +70,9 @@ use crate::http::{self, Http, PageQuestion};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
 use crate::keys::{KeyError, KeyPair};
+use crate::monitor::{self, Monitor};
 use crate::refit_work;
-use crate::telemetry::{self, EventBus, Heartbeat, Restarts, StartProgress, Timings};
+use crate::telemetry::{self, BusEvent, EventBus, Heartbeat, Restarts, StartProgress, Timings};
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
 use crate::transport::turns::turns;
@@ -182,6 +184,12 @@ pub enum StartError {
     Thread(#[source] std::io::Error),
 }
 
+/// Number this run, and have answers before the first question.
+fn begin_run(core: &mut Core, clock: Clock) {
+    core.set_run((1000.0 * clock.now().unix) as u64);
+    core.refresh(clock.now(), &|| clock.now());
+}
+
 /// What was interrupted in the directory `path`, and how to go on.
 fn unfinished(path: &Path, what: Interrupted) -> String {
     let path = path.display();
@@ -244,8 +252,7 @@ struct CoreStart {
     clock: Clock,
     timings: Timings,
     tombstones: Keeper,
-    /// None without a dashboard.
-    feed: Option<EventBus>,
+    feed: EventBus,
     http_restarts: Restarts,
     pages: Receiver<PageQuestion>,
     warm: Option<Feeding>,
@@ -322,9 +329,7 @@ impl Daemon {
             progress(StartupProgress::Recovering { rows, of });
         })?;
         let tombstones = honour_tombstones(&config, &mut core, clock, stop)?;
-        core.set_run((1000.0 * clock.now().unix) as u64);
-        // Answers are there before the first question.
-        core.refresh(clock.now(), &|| clock.now());
+        begin_run(&mut core, clock);
         let mut checking = |done: crate::table::Progress| {
             progress(StartupProgress::Checking(done));
             report.checking(done.fraction)
@@ -337,9 +342,11 @@ impl Daemon {
         let transport = transport.map_err(StartError::Transport)?;
         let (pulse, http_restarts) = (Arc::new(Heartbeat::default()), Restarts::default());
         let ((feed, notices), (questions, pages)) = (telemetry::feed(Arc::clone(&pulse)), bounded(1));
+        let (monitor, (page, shown)) = (Monitor::shared(&config.critics, &board), bounded(http::NOTICES));
         let sources = http::Sources {
             board,
-            notices,
+            monitor: Arc::clone(&monitor),
+            notices: shown,
             pulse: Arc::clone(&pulse),
             timings: timings.clone(),
             counters: Arc::clone(&transport.counters),
@@ -366,12 +373,25 @@ impl Daemon {
             http: None,
         };
         let warm = plan.map(|plan| daemon.read_table(plan)).transpose()?;
-        let feed = http.is_some().then_some(feed);
         daemon.http = http;
+        daemon.start_monitor(monitor, notices, page, http_restarts.clone())?;
         let start = CoreStart { core, clock, timings, tombstones, feed, http_restarts, pages, warm, lock };
         daemon.start_threads(start, transport, command_queue)?;
         daemon.announce(keys.as_ref())?;
         Ok(daemon)
+    }
+
+    /// Start the thread that judges what came of predictions, and passes on to the `page` what it hears.
+    fn start_monitor(
+        &mut self,
+        monitor: Arc<Mutex<Monitor>>,
+        notices: Receiver<BusEvent>,
+        page: Sender<BusEvent>,
+        restarts: Restarts,
+    ) -> Result<(), StartError> {
+        let page = self.http.is_some().then_some(page);
+        let run = move || monitor::run(&monitor, &notices, page.as_ref());
+        self.spawn("monitor", move || restarts.keep("monitor", || true, run))
     }
 
     /// Start reading a table that is to be learned first.
@@ -444,7 +464,7 @@ impl Daemon {
         self.transport = Some(transport);
         let mut learning = Learning::new(core, Arc::clone(&config), clock, inbox, outlets);
         (learning.warm, learning.lock) = (warm, Some(lock));
-        (learning.feed, learning.timings, learning.http_restarts) = (feed, timings, http_restarts);
+        (learning.feed, learning.timings, learning.http_restarts) = (Some(feed), timings, http_restarts);
         learning.evaluations = desk;
         let (stop, restarts) = (Arc::clone(&self.stop_refits), learning.refit_restarts.clone());
         let threads = refit_work::threads(config.refit_threads);
@@ -568,8 +588,8 @@ impl Daemon {
             // Its queue has no receiver any more, so it ends with its next batch.
             wait(&reader, DRAIN);
         }
-        if let Some(control) = threads.get("control") {
-            wait(control, DRAIN);
+        for name in ["control", "monitor"] {
+            threads.get(name).into_iter().for_each(|thread| wait(thread, DRAIN));
         }
         if let Some(transport) = self.transport.take() {
             transport.shutdown(FLUSH);

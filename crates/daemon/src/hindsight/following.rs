@@ -28,7 +28,12 @@ pub struct At<'a> {
 
 /// The action of row i, as the space of actions takes it; none where the row has none of them.
 pub fn action<'a>(space: &ActionSpace, rows: &'a Rows, i: usize) -> Option<&'a [f64]> {
-    let action = rows.action(i).get(..space.numbers())?;
+    action_of(space, rows.action(i))
+}
+
+/// The action of a row whose actions are `numbers`, as the space of actions takes it; none where it has none of them.
+pub fn action_of<'a>(space: &ActionSpace, numbers: &'a [f64]) -> Option<&'a [f64]> {
+    let action = numbers.get(..space.numbers())?;
     space.append(action, &mut Vec::new()).is_ok().then_some(action)
 }
 

@@ -11,7 +11,7 @@ pub mod targets;
 mod worst;
 
 pub use along::{Along, Single, Stretch};
-pub use following::{At, action, has_returns, here, inputs, next_rows, values};
+pub use following::{At, action, action_of, has_returns, here, inputs, next_rows, values};
 pub use returns::{Followed, Rewards, followed, weight};
 pub use scattered::scattered;
 pub use worst::{Kind, Neighbours, SAMPLES, Sample, WORST, Worst, affordable, samples, spacing};

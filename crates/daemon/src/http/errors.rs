@@ -2,8 +2,8 @@
 
 use super::map::View;
 use super::row_buffer::Recent;
-use super::time_series::number;
 use crate::hindsight::{Kind, Neighbours, Rewards, Worst, affordable, has_returns, samples, spacing};
+use crate::monitor::number;
 use crate::snapshot::Evaluator;
 use crate::transition::Rows;
 use serde_json::{Value, json};
@@ -95,11 +95,10 @@ fn to_json(worst: &Worst, recent: &Recent, rows: &Rows) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::calibration::tests::model;
-    use super::super::row_buffer::tests::{Row, push};
     use super::*;
     use crate::hindsight::WORST;
     use crate::learner::window::Window;
+    use crate::monitor::testing::{Row, model, push};
 
     #[test]
     fn a_planted_error_is_found_where_it_is() {

@@ -5,8 +5,8 @@
 //! ```
 //! Near 0 the values of a head differ between states by far more than its deviation; near 1 they hardly differ.
 
-use super::time_series::number;
 use crate::learner::heads::Head;
+use crate::monitor::number;
 use crate::snapshot::Evaluator;
 use serde::Deserialize;
 use serde_json::{Value, json};

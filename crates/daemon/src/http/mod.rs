@@ -1,10 +1,10 @@
 //! The dashboard, metrics and health of a running daemon over HTTP: one page, read-only, for browsers and Prometheus.
 //!
 //! ```text
-//! core --notices--> watcher --frames--> server --events--> browsers
-//!                   watcher <---asks--- server <--requests-- browsers, Prometheus
+//! core --notices--> monitor --notices--> watcher --frames--> server --events--> browsers
+//!                                        watcher <---asks--- server <--requests-- browsers, Prometheus
 //! ```
-//! The watcher keeps what the page shows: a history, marks, a calibration; and it evaluates heat maps from the board's
+//! The watcher keeps a history, shows what [`crate::monitor`] has found, which judges with or without a page, and evaluates heat maps from the board's
 //! snapshots, values along trajectories, errors and relevances. The grid is evaluated here and not in the browser because a
 //! snapshot with its variance has m² numbers, 8 MB at m = 1000, every second, and a phone would need seconds for one
 //! picture; a grid is 40 kB whatever m is. It may take 2 % of one processor, at low priority, on a thread of its own; the
@@ -27,11 +27,9 @@
 //! host name that it does not know (a page from elsewhere could otherwise reach it under its own name), and lets no other
 //! site read or frame its answers.
 
-mod calibration;
 mod connection_slots;
 mod episodes;
 mod errors;
-mod event_log;
 mod guard;
 mod head_list;
 mod looking_back;
@@ -40,21 +38,17 @@ mod metrics;
 mod model_archive;
 mod page;
 mod page_delta;
-mod pairs;
 mod path;
 mod persistence;
 mod query_budget;
-mod refused;
 mod relevance;
 mod response_budget;
 mod row_buffer;
 mod server;
 mod starting;
-mod state_sample;
 mod stream_positions;
 mod time_series;
 mod trajectories;
-mod trust;
 mod truth;
 mod watcher;
 mod what_if;
@@ -68,17 +62,20 @@ use self::what_if::ANSWERS;
 pub use self::what_if::{PageQuestion, WaitingPage, WhatIfFound};
 use crate::board::Board;
 use crate::config::Config;
-use crate::telemetry::{BusEvent, Heartbeat, Restarts, StartProgress, Timings};
+use crate::monitor::Monitor;
+use crate::telemetry::{self, BusEvent, Heartbeat, Restarts, StartProgress, Timings};
 use crate::transport::{Counters, Endpoints};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Questions that may wait for the watcher.
+/// Questions that may wait for the watcher, and notices.
 const ASKS: usize = 32;
+pub(crate) const NOTICES: usize = 8;
 /// At a stop, the past is written for at most so long.
 const KEEPING: Duration = Duration::from_secs(1);
 
@@ -86,7 +83,9 @@ const KEEPING: Duration = Duration::from_secs(1);
 pub struct Sources {
     /// Where queries are answered from.
     pub board: Arc<Board>,
-    /// What the core tells.
+    /// What has come of predictions.
+    pub monitor: Arc<Mutex<Monitor>>,
+    /// What the core tells, once the monitor has heard it.
     pub notices: Receiver<BusEvent>,
     /// Whether it is alive.
     pub pulse: Arc<Heartbeat>,
@@ -228,10 +227,11 @@ impl Http {
     pub fn start_on(config: &Config, listener: Listener, sources: Sources) -> Result<Self, ServerStartError> {
         let failed = |source| ServerStartError::Bind { address: config.http.clone(), source };
         let Listener { listener, address } = listener;
-        let Sources { board, notices, pulse, timings, counters, endpoints, restarts, shelf, questions } = sources;
+        let Sources { board, monitor, notices, pulse, timings, counters, endpoints, restarts, shelf, questions } =
+            sources;
         let (asks, asked) = bounded(ASKS);
         let (frames, frame) = tokio::sync::watch::channel(Arc::default());
-        let mut watcher = watcher::Watcher::new(config, endpoints, board, notices, asked, frames);
+        let mut watcher = watcher::Watcher::new(config, endpoints, board, (monitor, notices), asked, frames);
         watcher.ask(questions, config.limits.wire());
         if let Some(shelf) = shelf {
             watcher.resume_from(shelf);
@@ -260,7 +260,7 @@ impl Http {
             restarts.keep("http", || wanted(&over), listen);
         };
         let watch = move || {
-            watcher::step_back();
+            telemetry::step_back();
             watcher_restarts.keep("watcher", || wanted(&watcher_over), || watcher.run());
         };
         let threads = vec![spawn("http", Box::new(serve))?, spawn("watcher", Box::new(watch))?];
@@ -345,8 +345,10 @@ mod tests {
         let (notices, heard) = bounded(4);
         let endpoint: crate::transport::Endpoint = "tcp://127.0.0.1:0".parse().unwrap();
         let restarts = Restarts::default();
+        let board = Core::new(Arc::new(config.clone())).board();
         let sources = Sources {
-            board: Core::new(Arc::new(config.clone())).board(),
+            monitor: Monitor::shared(&config.critics, &board),
+            board,
             notices: heard,
             pulse: Arc::default(),
             timings: Timings::default(),

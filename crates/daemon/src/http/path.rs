@@ -3,9 +3,9 @@
 //! The last rows come one by one, the last minutes in stops that each stand for some rows ([`super::tails`]).
 
 use super::row_buffer::Recent;
-use super::time_series::number;
 use super::trajectories::Tail;
 use crate::hindsight::{Along, Followed, Rewards, Single, Stretch, has_returns};
+use crate::monitor::number;
 use crate::snapshot::{Ask, Evaluator};
 use crate::transition::Rows;
 use serde::Deserialize;
@@ -362,10 +362,9 @@ fn thinned(count: usize, (points, asked): (usize, Option<usize>), edge: impl Fn(
 
 #[cfg(test)]
 mod tests {
-    use super::super::calibration::tests::model;
-    use super::super::row_buffer::tests::{Row, push};
     use super::*;
     use crate::learner::window::Window;
+    use crate::monitor::testing::{Row, model, push};
 
     #[test]
     fn a_trajectory_has_its_values_and_the_returns_that_followed() {

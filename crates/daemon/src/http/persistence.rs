@@ -3,10 +3,9 @@
 //! The model does not depend on it. The file is written once a minute and at a stop, more seldom where it is large, and not at
 //! all while rows cannot be stored. A file that cannot be read is ignored, with a line in the log.
 
-use super::event_log::Marks;
 use super::looking_back::Relearn;
-use super::pairs::KeptPairs;
 use super::time_series::KeptHistory;
+use crate::monitor::{KeptPairs, Marks};
 use crate::packed;
 use crate::sealed::Seal;
 use crate::whole_file;

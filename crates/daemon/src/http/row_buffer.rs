@@ -36,8 +36,6 @@ pub(super) struct Recent {
     tails: Tails,
     /// When rows came, where that is known; oldest first.
     notices: VecDeque<Notice>,
-    /// Unix time by which the last row came since the start.
-    newest: Option<f64>,
 }
 
 impl Recent {
@@ -56,7 +54,6 @@ impl Recent {
         let first = self.end.max(window.start());
         if let Some(since) = self.tails.take(window, first, names, now).filter(|_| first < window.end()) {
             self.notices.push_back(Notice { from: first, to: window.end(), since, until: now });
-            self.newest = Some(now);
         }
         while self.notices.front().is_some_and(|notice| notice.until < now - TIMED_S) {
             self.notices.pop_front();
@@ -106,11 +103,6 @@ impl Recent {
         Some(notice.since + (notice.until - notice.since) * share)
     }
 
-    /// The Unix time by which the last row since the start came; none before it.
-    pub(super) fn newest(&self) -> Option<f64> {
-        self.newest
-    }
-
     /// The last minutes of each stream.
     pub(super) fn tails(&self) -> &Tails {
         &self.tails
@@ -135,33 +127,10 @@ impl Recent {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use crate::hindsight::{Followed, followed};
-    use crate::transition::{Batch, BatchParts};
-
-    /// A row of one-dimensional states.
-    pub(in crate::http) struct Row {
-        pub(in crate::http) stream: u32,
-        pub(in crate::http) starts: bool,
-        pub(in crate::http) state: f64,
-        pub(in crate::http) reward: f64,
-        pub(in crate::http) terminated: bool,
-    }
-
-    pub(in crate::http) fn push(window: &mut Window, row: &Row) {
-        let batch = Batch::new(BatchParts {
-            stream: "s".into(),
-            dim: 1,
-            rewards_per_row: 1,
-            states: vec![row.state],
-            next_states: Some(vec![row.state]),
-            rewards: vec![row.reward],
-            terminated: Some(vec![row.terminated]),
-            ..BatchParts::default()
-        });
-        window.push(row.stream, row.starts, &batch.unwrap(), 0);
-    }
+    use crate::monitor::testing::{Row, push};
 
     fn row(stream: u32, starts: bool, reward: f64, terminated: bool) -> Row {
         Row { stream, starts, state: 0.0, reward, terminated }

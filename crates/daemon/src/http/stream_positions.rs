@@ -1,7 +1,7 @@
 //! Where each stream is now.
 
 use super::row_buffer::Recent;
-use super::time_series::number;
+use crate::monitor::number;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -35,9 +35,9 @@ pub(super) fn newest(query: &NewestQuery, recent: &Recent, dim: usize) -> Result
 
 #[cfg(test)]
 mod tests {
-    use super::super::row_buffer::tests::{Row, push};
     use super::*;
     use crate::learner::window::Window;
+    use crate::monitor::testing::{Row, push};
 
     #[test]
     fn each_stream_has_its_newest_state() {

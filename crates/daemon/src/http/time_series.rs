@@ -1,5 +1,6 @@
 //! What was, in bounded memory: every second for ten minutes, then every ten seconds, then every minute for half a day.
 
+use crate::monitor::number;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -99,13 +100,6 @@ impl History {
         Some(self.levels[0].back()?[k])
     }
 
-    /// How much a column has risen since a Unix time; since the first row, where that came later.
-    pub(super) fn risen(&self, column: &str, since: f64) -> Option<f64> {
-        let k = self.columns.iter().position(|name| name == column)?;
-        let before = self.rows().take_while(|row| row[0] < since).last().map_or(0.0, |row| row[k]);
-        Some(self.levels[0].back()?[k] - before)
-    }
-
     /// The rows there are, oldest first: of each level those from before the next finer one begins.
     fn rows(&self) -> impl Iterator<Item = &Vec<f64>> {
         let begins = |level: usize| self.levels[level].front().map_or(f64::INFINITY, |row| row[0]);
@@ -123,17 +117,6 @@ impl History {
         };
         columns.map(column).collect()
     }
-}
-
-/// A number with seven significant digits, enough for a picture; null if it is not finite. Times keep milliseconds.
-pub(super) fn number(value: f64) -> Value {
-    if !value.is_finite() {
-        return Value::Null;
-    }
-    if value.abs() > 1e9 {
-        return ((value * 1000.0).round() / 1000.0).into();
-    }
-    format!("{value:.6e}").parse::<f64>().unwrap_or(value).into()
 }
 
 #[cfg(test)]

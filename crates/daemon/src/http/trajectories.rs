@@ -312,9 +312,9 @@ impl Tails {
 #[cfg(test)]
 mod tests {
     use super::super::row_buffer::Recent;
-    use super::super::row_buffer::tests::{Row, push};
     use super::*;
     use crate::hindsight::followed;
+    use crate::monitor::testing::{Row, push};
 
     const HALF: f64 = 0.5;
 

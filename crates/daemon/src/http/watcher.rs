@@ -1,9 +1,7 @@
 //! The thread that keeps what the page shows, and draws its heat maps.
 
-use super::calibration::{Calibration, REWARDS};
 use super::episodes::Episodes;
 use super::errors::errors;
-use super::event_log::Marks;
 use super::head_list::heads;
 use super::looking_back::LookingBack;
 use super::map::Of;
@@ -12,13 +10,10 @@ use super::page_delta::{News, apart, brief};
 use super::path::along;
 use super::persistence::{Past, PastFile, Shelf};
 use super::query_budget::{LastAnswers, ModelQuestion, Refusal};
-use super::refused::REFUSED_S;
-use super::relevance::{Shares, relevance, shares};
+use super::relevance::relevance;
 use super::row_buffer::Recent;
-use super::state_sample::Visited;
 use super::stream_positions::newest;
-use super::time_series::{History, number};
-use super::trust::{Came, TrustCase, split};
+use super::time_series::History;
 use super::truth::Told;
 use super::what_if::{PageQuestion, WhatIf, WhatIfFound};
 use super::what_if_query::{Asking, CourseQuery, Followers, PlanQuery};
@@ -29,27 +24,22 @@ use crate::config::Config;
 use crate::hindsight::Rewards;
 use crate::learner::Settings;
 use crate::learner::window::Window;
+use crate::monitor::{Monitor, REWARDS, number, split};
 use crate::snapshot::{Evaluator, Snapshot};
 use crate::telemetry::{self, BusEvent};
 use crate::transport::Endpoints;
-use crate::wire::status::{CriticStatus, TrustStatus};
+use crate::wire::status::CriticStatus;
 use crate::wire::{self, Status};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, select};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::{oneshot, watch};
 
 /// Colours of a colour map.
 const COLOURS: usize = 256;
-/// Seconds after which shares of the variance are found again under the same model, about.
-const SHARES_S: u64 = 60;
-/// For so many times as long as finding them took, none are found: they take 2 % of the time.
-const SHARES_REST: u32 = 49;
-/// How much nicer this thread is than the others.
-const NICE: i32 = 10;
 
 /// What is shown of one moment.
 #[derive(Debug, Default)]
@@ -95,10 +85,9 @@ pub(super) struct Watcher {
     asks: Receiver<Ask>,
     frames: watch::Sender<Arc<Frame>>,
     frame: Arc<Frame>,
+    /// What has come of predictions, which another thread judges.
+    monitor: Arc<Mutex<Monitor>>,
     history: History,
-    marks: Marks,
-    calibrations: Vec<Calibration>,
-    visited: Visited,
     recent: Recent,
     episodes: Episodes,
     /// Of each critic.
@@ -106,19 +95,10 @@ pub(super) struct Watcher {
     kept: KeptModels,
     told: Arc<Told>,
     answers: LastAnswers,
-    /// When shares may be found again.
-    shares_after: Instant,
     /// None where nothing outlives the daemon.
     past: Option<PastFile>,
     /// What the last frame said of each critic to pages that show another one.
     briefs: Vec<String>,
-}
-
-/// Let this thread be nicer than the others: what learns and answers goes first. Without it things are only slower.
-pub(super) fn step_back() {
-    if let Err(e) = rustix::process::nice(NICE) {
-        log::debug!("event=priority_unchanged why={e}");
-    }
 }
 
 impl Watcher {
@@ -126,7 +106,7 @@ impl Watcher {
         config: &Config,
         endpoints: Endpoints,
         board: Arc<Board>,
-        notices: Receiver<BusEvent>,
+        (monitor, notices): (Arc<Mutex<Monitor>>, Receiver<BusEvent>),
         asks: Receiver<Ask>,
         frames: watch::Sender<Arc<Frame>>,
     ) -> Self {
@@ -150,7 +130,7 @@ impl Watcher {
         let columns = SERIES.iter().map(|(key, _)| (*key).to_owned()).chain(of_critics);
         Self {
             history: History::new(columns.collect()),
-            calibrations: critics.iter().map(Calibration::new).collect(),
+            monitor,
             names,
             state_dim: config.expected_dim().map(|(dim, _)| dim),
             endpoints,
@@ -159,15 +139,12 @@ impl Watcher {
             asks,
             frames,
             frame: Arc::default(),
-            marks: Marks::default(),
-            visited: Visited::default(),
             recent: Recent::new(&rewards),
             episodes: Episodes::default(),
             rewards,
             kept: KeptModels::default(),
             told: Arc::default(),
             answers: LastAnswers::default(),
-            shares_after: Instant::now(),
             past: None,
             briefs: Vec::new(),
         }
@@ -191,24 +168,15 @@ impl Watcher {
         let Some(past) = file.read() else { return };
         self.history.resume(&past.history, Clock::start().now().unix, &[REFUSED]);
         file.refused = self.history.last(REFUSED).unwrap_or(0.0);
-        self.marks = past.marks.resumed(&self.names);
-        for (index, (name, calibration)) in self.names.iter().zip(&mut self.calibrations).enumerate() {
-            for kept in past.calibrations.iter().filter(|kept| kept.critic == *name) {
-                calibration.resume(kept, generation(index));
-            }
-        }
+        self.monitor.lock().resume(past.marks, &past.calibrations);
     }
 
     /// Write down what another run goes on from, unless nothing can be stored now; `last` at a stop.
     fn keep(&mut self, last: bool) {
         let storable = self.frame.status.as_ref().is_some_and(|status| status.read_only.is_none());
         let Some(file) = self.past.as_mut().filter(|_| storable) else { return };
-        let pairs = self.names.iter().zip(&self.calibrations);
-        file.write(&Past {
-            history: self.history.keep(),
-            marks: self.marks.clone(),
-            calibrations: pairs.flat_map(|(name, calibration)| calibration.keep(name)).collect(),
-        });
+        let (marks, calibrations) = self.monitor.lock().keep();
+        file.write(&Past { history: self.history.keep(), marks, calibrations });
         if let Err(e) = self.kept.write(file.directory(), last) {
             log::warn!("event=models_unwritten why={:?}", e.to_string());
         }
@@ -244,7 +212,8 @@ impl Watcher {
     fn hear(&mut self, notice: BusEvent) {
         match notice {
             BusEvent::Rows { window, streams } => self.rows(&window, &streams),
-            BusEvent::Event(event) => self.marks.event(*event, self.frame.status.as_deref()),
+            // The monitor has its mark.
+            BusEvent::Event(_) => {}
             BusEvent::Status(status) => self.status(status),
             #[cfg(test)]
             BusEvent::Panic => panic!("injected"),
@@ -253,36 +222,30 @@ impl Watcher {
 
     fn rows(&mut self, window: &Window, streams: &[(u32, String)]) {
         self.recent.take(window, streams, Clock::start().now().unix);
-        self.visited.take(window);
         self.episodes.take(window);
-        for (index, calibration) in self.calibrations.iter_mut().enumerate() {
-            let model = self.board.evaluator(index).filter(|model| calibration.is_about(model.snapshot()));
-            calibration.take(window, model);
-        }
     }
 
     fn status(&mut self, status: Arc<Status>) {
-        self.marks.complete(&status);
         for critic in 0..self.names.len() {
             if let Some(model) = self.board.get(critic) {
                 self.kept.note(critic, &model);
             }
         }
-        let row = self.row(&status);
+        let monitor = Arc::clone(&self.monitor);
+        let mut monitor = monitor.lock();
+        let row = self.row(&status, &monitor);
         self.history.push(&row);
-        let status = Arc::new(self.judged(Status::clone(&status)));
         let frame = self.frame.number + 1;
         let (rest, critics) = apart(&status);
         let common = json!({
             "number": frame,
             "status": rest,
-            "quality": self.newest(),
-            "states": self.visited.spread(),
+            "quality": self.newest(&monitor),
+            "states": monitor.visited().spread(),
             "episodes": self.episodes.news(),
             "ended": self.told.ended.get(),
         });
-        let marks = self.marks.news();
-        let calibrations: Vec<Value> = self.calibrations.iter_mut().map(Calibration::news).collect();
+        let (marks, calibrations) = monitor.news();
         let own = |((k, critic), calibration): ((usize, Value), Value)| {
             let (name, kept) = (&self.names[k], self.kept.generations(k));
             let point: Vec<Value> =
@@ -300,97 +263,39 @@ impl Watcher {
         };
         let own = critics.into_iter().enumerate().zip(calibrations).map(own).collect();
         let news = News::new(&common, own, &mut self.briefs, &status.critics);
-        let (quality, refused) = (self.quality(&status), self.refused_lately(&status));
+        let (quality, refused) = (self.quality(&status, &monitor), monitor.refused_lately(&status));
+        drop(monitor);
         self.frame = Arc::new(Frame { number: frame, status: Some(status), quality, refused, news });
         self.frames.send_replace(Arc::clone(&self.frame));
-        self.learn_shares();
         if self.past.as_ref().is_some_and(PastFile::is_due) {
             self.keep(false);
         }
     }
 
     /// Of each reward with enough returns.
-    fn quality(&self, status: &Status) -> Vec<Quality> {
-        let of_critic = |(critic, calibration): (&String, &Calibration)| -> Vec<Quality> {
+    fn quality(&self, status: &Status, monitor: &Monitor) -> Vec<Quality> {
+        let of_critic = |(k, critic): (usize, &String)| -> Vec<Quality> {
             let names = status.critic(critic).map_or(&[][..], |of| &of.reward_names);
             let reward = |h: usize| names.get(h).map_or_else(|| h.to_string(), |name| split(name).0.to_owned());
-            let known = calibration.latest().enumerate().filter_map(|(h, latest)| Some((h, latest?)));
+            let known = monitor.latest(k).enumerate().filter_map(|(h, latest)| Some((h, latest?)));
             known.map(|(h, numbers)| Quality { critic: critic.clone(), reward: reward(h), numbers }).collect()
         };
-        self.names.iter().zip(&self.calibrations).flat_map(of_critic).collect()
+        self.names.iter().enumerate().flat_map(of_critic).collect()
     }
 
     /// The numbers of a moment, in the order of the history's columns.
-    fn row(&self, status: &Status) -> Vec<f64> {
+    fn row(&self, status: &Status, monitor: &Monitor) -> Vec<f64> {
         let refused = self.past.as_ref().map_or(0.0, |file| file.refused);
         let read = |(name, read): &Series<Status>| {
             read(status).unwrap_or(f64::NAN) + if *name == REFUSED { refused } else { 0.0 }
         };
         let mut row: Vec<f64> = SERIES.iter().map(read).collect();
-        for (name, calibration) in self.names.iter().zip(&self.calibrations) {
+        for (k, name) in self.names.iter().enumerate() {
             let critic = status.critic(name);
             row.extend(CRITIC_SERIES.iter().map(|(_, read)| critic.and_then(read).unwrap_or(f64::NAN)));
-            row.extend(calibration.latest().flat_map(|latest| latest.unwrap_or([f64::NAN; CALIBRATION_SERIES.len()])));
+            row.extend(monitor.latest(k).flat_map(|latest| latest.unwrap_or([f64::NAN; CALIBRATION_SERIES.len()])));
         }
         row
-    }
-
-    /// The status with a judgement of each critic's values, which later ones of the daemon have as well.
-    fn judged(&self, mut status: Status) -> Status {
-        let trust: Vec<Vec<TrustStatus>> = (0..self.names.len()).map(|index| self.trust(index, &status)).collect();
-        for (index, trust) in trust.into_iter().enumerate() {
-            if let Some(critic) = status.critics.iter_mut().find(|critic| critic.name == self.names[index]) {
-                critic.trust.clone_from(&trust);
-                self.board.set_trust(index, critic.generation, trust);
-            }
-        }
-        status
-    }
-
-    /// Find the shares of one critic's variables, critic after critic: where its generation is another, and else about once a minute.
-    fn learn_shares(&mut self) {
-        let critics = self.names.len().max(1) as u64;
-        let (index, round) = ((self.frame.number % critics) as usize, self.frame.number / critics);
-        let Some(model) = self.board.get(index) else { return };
-        let known = self.board.judged(index);
-        let is_due = round.is_multiple_of((SHARES_S / critics).max(1));
-        let known = known.generation == model.generation && !known.shares.is_empty() && !is_due;
-        if known || Instant::now() < self.shares_after {
-            return;
-        }
-        let Some(evaluator) = self.board.evaluator(index) else { return };
-        let before = telemetry::used();
-        let found = shares(0, &self.visited.of_dim(model.state_dim()), &self.recent, &evaluator);
-        self.shares_after = Instant::now() + telemetry::used().saturating_sub(before) * SHARES_REST;
-        if let Ok(Shares { states: 1.., mut shares }) = found {
-            shares.truncate(model.state_dim());
-            self.board.set_shares(index, evaluator.snapshot().generation, shares);
-        }
-    }
-
-    /// Messages that were refused in the last ten minutes, up to the newest row of the history.
-    fn refused_lately(&self, status: &Status) -> u64 {
-        self.history.risen(REFUSED, status.time - REFUSED_S).unwrap_or(0.0) as u64
-    }
-
-    /// Whether to believe the values of each reward of a critic.
-    fn trust(&self, index: usize, status: &Status) -> Vec<TrustStatus> {
-        let name = &self.names[index];
-        let Some(critic) = status.critic(name) else { return Vec::new() };
-        let refused = self.refused_lately(status);
-        let cause = self.marks.refused().cause(status.time);
-        let (adopted, last_row) = (self.marks.last_takeover(name), self.recent.newest());
-        let drifted = self.marks.last_drift(name);
-        let came = self.calibrations[index].evidence(critic.generation);
-        let came =
-            came.map(|found| found.map_or_else(Came::TooFew, Came::Enough)).chain(std::iter::repeat(Came::NotCompared));
-        let alarm = self.marks.alarm(name);
-        let (cause, cut_after) = (cause.as_ref(), self.calibrations[index].cut_after());
-        let judge = |(reward, came)| {
-            TrustCase { status, critic, reward, came, cut_after, refused, cause, alarm, drifted, adopted, last_row }
-                .judge()
-        };
-        (0..self.rewards[index].columns.len()).zip(came).map(judge).collect()
     }
 
     /// Columns of the history that belong to a critic; the daemon's columns come first.
@@ -401,11 +306,11 @@ impl Watcher {
     }
 
     /// Error and coverage of the newest returns of each critic's first reward, as a list of critics shows them; null of one with too few.
-    fn newest(&self) -> Vec<Value> {
+    fn newest(&self, monitor: &Monitor) -> Vec<Value> {
         let short = |v: f64| number(format!("{v:.1e}").parse().unwrap_or(v));
         let of = |[error, _, coverage]: [f64; 3]| json!([short(error), short(coverage)]);
-        let latest = |each: &Calibration| each.latest().next().flatten().map_or(Value::Null, of);
-        self.calibrations.iter().map(latest).collect()
+        let latest = |k| monitor.latest(k).next().flatten().map_or(Value::Null, of);
+        (0..self.names.len()).map(latest).collect()
     }
 
     fn answer(&mut self, ask: Ask) {
@@ -422,8 +327,9 @@ impl Watcher {
     fn beginning(&self, critic: Option<&str>) -> String {
         // A page that asks for a critic that is gone is shown the first.
         let shown = self.names.iter().position(|name| Some(name.as_str()) == critic).unwrap_or(0);
-        let calibrations = self.calibrations.iter().enumerate();
-        let calibrations: Vec<Value> = calibrations.map(|(k, each)| each.to_json(k == shown)).collect();
+        let monitor = self.monitor.lock();
+        let calibrations: Vec<Value> =
+            (0..self.names.len()).map(|critic| monitor.calibration(critic, critic == shown)).collect();
         let colours = |map: Colours| -> String {
             let hex = |k| {
                 let [r, g, b] = map.rgb(k as f64 / (COLOURS - 1) as f64);
@@ -446,9 +352,9 @@ impl Watcher {
             "history": self.history.to_json(columns()),
             "state_dim": self.state_dim,
             "columns": columns().map(|k| &self.history.columns()[k]).collect::<Vec<_>>(),
-            "quality": self.newest(),
-            "marks": self.marks.of(&self.names[shown]).collect::<Vec<_>>(),
-            "states": self.visited.spread(),
+            "quality": self.newest(&monitor),
+            "marks": monitor.marks(&self.names[shown]).collect::<Vec<_>>(),
+            "states": monitor.visited().spread(),
             "calibration": calibrations,
             "kept": {"generations": generations, "bytes": self.kept.bytes()},
             "episodes": self.episodes.all(),
@@ -538,26 +444,31 @@ impl Watcher {
     fn compute(&self, question: &ModelQuestion, model: &Evaluator, rewards: &Rewards) -> Result<Bytes, String> {
         let snapshot = model.snapshot();
         let dim = snapshot.state_dim();
-        let visited = || self.visited.of_dim(dim);
         match question {
             ModelQuestion::Map(view) => {
+                let monitor = self.monitor.lock();
+                let visited = monitor.visited().of_dim(dim);
                 if let Some(Of::Head(name)) = &view.of {
                     let alone = alone(snapshot, name)?;
                     let grid = view.grid(dim, 1)?;
-                    return grid.draw(&alone, &visited()).map(Bytes::from).map_err(|e| e.to_string());
+                    return grid.draw(&alone, &visited).map(Bytes::from).map_err(|e| e.to_string());
                 }
                 let grid = view.grid(dim, snapshot.weights.ncols())?;
                 if view.of == Some(Of::Truth) {
                     let truth = self.told.truth.get().ok_or("no simulator in this process knows the truth")?;
-                    return grid.draw_truth(truth, &visited()).map(Bytes::from);
+                    return grid.draw_truth(truth, &visited).map(Bytes::from);
                 }
-                grid.draw(model, &visited()).map(Bytes::from).map_err(|e| e.to_string())
+                grid.draw(model, &visited).map(Bytes::from).map_err(|e| e.to_string())
             }
             ModelQuestion::Path(query) => along(query, &self.recent, model, rewards).map(Bytes::from),
             ModelQuestion::Errors(view) => errors(view, &self.recent, model, rewards).map(Bytes::from),
-            ModelQuestion::Heads(query) => heads(query, &visited(), model).map(Bytes::from),
+            ModelQuestion::Heads(query) => {
+                heads(query, &self.monitor.lock().visited().of_dim(dim), model).map(Bytes::from)
+            }
             ModelQuestion::Newest(query) => newest(query, &self.recent, dim).map(Bytes::from),
-            ModelQuestion::Relevance(query) => relevance(query, &visited(), &self.recent, model).map(Bytes::from),
+            ModelQuestion::Relevance(query) => {
+                relevance(query, &self.monitor.lock().visited().places(snapshot), model).map(Bytes::from)
+            }
             ModelQuestion::Plan(_) | ModelQuestion::Course(_) => {
                 Err("a question to a model of the transition".to_owned())
             }

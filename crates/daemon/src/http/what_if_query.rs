@@ -134,9 +134,9 @@ impl Asking {
 
 #[cfg(test)]
 mod tests {
-    use super::super::row_buffer::tests::{Row, push};
     use super::*;
     use crate::learner::window::Window;
+    use crate::monitor::testing::{Row, push};
 
     #[test]
     fn a_plan_is_named_by_discount_and_reward() {

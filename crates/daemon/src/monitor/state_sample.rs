@@ -1,8 +1,9 @@
-//! A sample of the states that were visited last.
+//! A sample of the states that were visited last, and of the actions taken there.
 
-use super::time_series::number;
-use crate::hindsight::scattered;
+use super::number;
+use crate::hindsight::{At, action_of, scattered};
 use crate::learner::window::Window;
+use crate::snapshot::Snapshot;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 
@@ -10,17 +11,24 @@ use std::collections::VecDeque;
 const STATES: usize = 2048;
 const STATES_EACH: usize = 64;
 
+/// A state (D,) and the action (A,) taken there; empty where rows have none.
+#[derive(Debug)]
+struct VisitedPlace {
+    state: Vec<f64>,
+    action: Vec<f64>,
+}
+
 /// The states, newest last.
 #[derive(Debug, Default)]
-pub(super) struct Visited {
-    states: VecDeque<Vec<f64>>,
+pub(crate) struct Visited {
+    states: VecDeque<VisitedPlace>,
     /// Offset behind the last row that was looked at.
     seen: u64,
 }
 
 impl Visited {
     /// Take some of the new rows of `window`, spread over them.
-    pub(super) fn take(&mut self, window: &Window) {
+    pub(crate) fn take(&mut self, window: &Window) {
         let from = self.seen.max(window.start());
         self.seen = window.end();
         let mut wanted = scattered(from..window.end(), STATES_EACH).peekable();
@@ -29,22 +37,38 @@ impl Visited {
                 if self.states.len() == STATES {
                     self.states.pop_front();
                 }
-                self.states.push_back(rows.state(range.start + (offset - first) as usize).to_vec());
+                let i = range.start + (offset - first) as usize;
+                self.states.push_back(VisitedPlace { state: rows.state(i).to_vec(), action: rows.action(i).to_vec() });
             }
         }
     }
 
     /// States of `dim` numbers, newest first.
-    pub(super) fn of_dim(&self, dim: usize) -> Vec<&[f64]> {
-        self.states.iter().rev().map(Vec::as_slice).filter(|state| state.len() == dim).collect()
+    pub(crate) fn of_dim(&self, dim: usize) -> Vec<&[f64]> {
+        self.states.iter().rev().map(|place| place.state.as_slice()).filter(|state| state.len() == dim).collect()
+    }
+
+    /// Where a model's values are asked for, newest first: the states, and for values of actions the actions taken there as well.
+    pub(crate) fn places<'a>(&'a self, model: &Snapshot) -> Vec<At<'a>> {
+        let dim = model.state_dim();
+        let places = self.states.iter().rev().filter(|place| place.state.len() == dim);
+        match &model.actions {
+            None => places.map(|place| At { state: &place.state, action: None }).collect(),
+            Some(of) => {
+                let with_action = |place: &'a VisitedPlace| {
+                    Some(At { state: &place.state, action: Some(action_of(&of.space, &place.action)?) })
+                };
+                places.filter_map(with_action).collect()
+            }
+        }
     }
 
     /// Where they lie: nearly all, and the middle, of each state variable.
-    pub(super) fn spread(&self) -> Value {
-        let dim = self.states.back().map_or(0, Vec::len);
+    pub(crate) fn spread(&self) -> Value {
+        let dim = self.states.back().map_or(0, |place| place.state.len());
         let mut quantiles = [Vec::new(), Vec::new(), Vec::new()];
         for axis in 0..dim {
-            let mut values: Vec<f64> = self.states.iter().map(|state| state[axis]).collect();
+            let mut values: Vec<f64> = self.states.iter().map(|place| place.state[axis]).collect();
             for (out, q) in quantiles.iter_mut().zip([0.005, 0.5, 0.995]) {
                 let place = ((values.len() - 1) as f64 * q).round() as usize;
                 out.push(number(*values.select_nth_unstable_by(place, f64::total_cmp).1));
@@ -57,7 +81,7 @@ impl Visited {
 
 #[cfg(test)]
 mod tests {
-    use super::super::row_buffer::tests::{Row, push};
+    use super::super::testing::{Row, push};
     use super::*;
 
     #[test]

@@ -1,10 +1,11 @@
 //! Why messages were refused in the last minutes, and of which streams: what events `rejected` say.
 
 use crate::wire::events::{RejectedMessages, RejectedStream};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Seconds for which messages that were refused are a reason for care.
-pub(super) const REFUSED_S: f64 = 600.0;
+const REFUSED_S: f64 = 600.0;
 /// Entries kept; the oldest give way.
 const ENTRIES: usize = 4096;
 /// Characters kept of a stream's name.
@@ -25,8 +26,12 @@ struct Entry {
 }
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Refused {
+    /// Unix seconds of each event of the last minutes, and the messages of which it is.
+    counts: VecDeque<(f64, u64)>,
+    /// Another run does not know them.
+    #[serde(skip)]
     entries: VecDeque<Entry>,
 }
 
@@ -51,6 +56,15 @@ impl Refused {
         while self.entries.front().is_some_and(|entry| entry.time < time - REFUSED_S) {
             self.entries.pop_front();
         }
+        self.counts.push_back((time, rejected.messages));
+        while self.counts.front().is_some_and(|(then, _)| *then < time - REFUSED_S) {
+            self.counts.pop_front();
+        }
+    }
+
+    /// Messages that were refused in the ten minutes before a Unix time.
+    pub(super) fn lately(&self, now: f64) -> u64 {
+        self.counts.iter().filter(|(time, _)| *time >= now - REFUSED_S).map(|(_, messages)| messages).sum()
     }
 
     /// Why most of those were refused that came in the ten minutes before a Unix time; none where that is not known.
@@ -91,7 +105,8 @@ mod tests {
         let mut refused = Refused::default();
         assert_eq!(refused.cause(1e9), None);
         let event = |refused: &mut Refused, seconds: f64, streams: Vec<RejectedStream>| {
-            refused.event(1e9 + seconds, &RejectedMessages { streams, ..RejectedMessages::default() });
+            let messages = streams.iter().map(|of| of.messages).sum();
+            refused.event(1e9 + seconds, &RejectedMessages { messages, streams, ..RejectedMessages::default() });
         };
         event(&mut refused, 0.0, vec![list(Some("old"), "wrong_dimension", 5000)]);
         event(&mut refused, 1000.0, vec![list(Some("arm"), "fenced", 2), list(None, "malformed", 1)]);
@@ -103,6 +118,7 @@ mod tests {
         event(&mut refused, 1100.0, (1..6).map(|k| list(Some(&format!("s{k}")), "gap", k)).collect());
         let cause = refused.cause(1e9 + 1101.0).unwrap();
         assert_eq!((cause.streams, cause.more), (["s5", "s4", "s3"].map(str::to_owned).to_vec(), 2));
+        assert_eq!((refused.lately(1e9 + 1101.0), refused.lately(1e9 + 1650.0)), (18, 15));
         assert_eq!(refused.cause(1e9 + 2000.0), None, "they have not come lately");
         let long = "x".repeat(10_000);
         (0..100).for_each(|_| {

@@ -11,6 +11,7 @@ use super::pairs::{KeptPairs, ModelEvidence, Pair, Pairs};
 use crate::hindsight::scattered;
 use crate::learner::Settings;
 use crate::learner::action::{ActionSpace, Successor};
+use crate::learner::verification::gather;
 use crate::learner::window::Window;
 use crate::math::kernel::NoiseModel;
 use crate::snapshot::{Ask, Evaluator, Snapshot};
@@ -20,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Rewards of a critic that are compared: the first ones.
-pub(super) const REWARDS: usize = 16;
+pub(crate) const REWARDS: usize = 16;
 /// States whose return is waited for at a time.
 const OPEN: usize = 256;
 /// States that are newly followed each time rows come.
@@ -197,11 +198,10 @@ impl Calibration {
                 }
                 let (row, discount) = (rows.reward(i), rows.discount(i, self.discount));
                 for sample in &mut *samples {
-                    for (own, pairs) in sample.rewards.iter_mut().zip(&self.rewards) {
-                        own.sum += sample.factor * row[pairs.column];
-                    }
                     sample.squares += sample.factor * sample.factor;
-                    sample.factor *= if rows.terminated[i] { 0.0 } else { discount };
+                    let paid = self.rewards.iter().map(|pairs| row[pairs.column]);
+                    let sums = sample.rewards.iter_mut().map(|own| &mut own.sum).zip(paid);
+                    gather(sums, &mut sample.factor, if rows.terminated[i] { 0.0 } else { discount });
                     sample.rows += 1;
                 }
                 match self.policy {
@@ -330,29 +330,15 @@ impl Calibration {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
+    use super::super::testing::model;
     use super::*;
     use crate::learner::action::{ActionValue, Trace};
-    use crate::math::kernel::{Hyperparameters, Kernel, Metric};
+    use crate::math::kernel::Metric;
     use crate::snapshot::{Actions, Inputs};
     use crate::transition::{Batch, BatchParts};
     use nalgebra::DMatrix;
     use serde_json::json;
-
-    /// V(x) is about 10 near x = 0, with a variance of 1 and noise of 3.
-    pub(in crate::http) fn model(offset: u64) -> Arc<Evaluator> {
-        let hyperparameters = Hyperparameters {
-            kernel: Kernel::gaussian(1.0, 0.0, Metric::Isotropic(1e-12)),
-            noise: NoiseModel::Correlated,
-            noise_variance: 3.0,
-        };
-        Arc::new(Evaluator::new(Snapshot {
-            offset,
-            transitions: offset,
-            variance: Some(DMatrix::zeros(1, 1)),
-            ..Snapshot::of(0.5, hyperparameters, DMatrix::zeros(1, 1), DMatrix::from_element(1, 1, 10.0))
-        }))
-    }
 
     /// A row at 0.
     fn row_of(reward: f64, terminated: bool, truncated: bool) -> BatchParts {

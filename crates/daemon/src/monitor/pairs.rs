@@ -1,6 +1,7 @@
 //! Predictions of one reward's value and the returns that came: the newest of them, and how they compare.
 
-use super::time_series::number;
+use super::number;
+use crate::learner::verification::coverage;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,8 +19,6 @@ const REACH: f64 = 2.0;
 const USELESS_REACH: f64 = 3.0;
 /// Generations of models whose errors are kept.
 const GENERATIONS: usize = 16;
-/// Standard deviations within which nine tenths of a normal distribution lie.
-const NINETY: f64 = 1.644_854;
 
 /// A prediction and the return that came.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,9 +38,9 @@ pub(super) struct Pair {
 
 /// Pairs of one reward of a critic, as another run finds them.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct KeptPairs {
+pub(crate) struct KeptPairs {
     /// Name of the critic.
-    pub(super) critic: String,
+    pub(crate) critic: String,
     /// Discount of the returns.
     discount: f64,
     /// Column of the reward.
@@ -84,7 +83,7 @@ impl PairsVerdict {
                 count,
                 error: squared.sqrt(),
                 bias: mean(&|x| x.realised - x.predicted),
-                coverage: mean(&|x| f64::from(u8::from(inside(x)))),
+                coverage: coverage(pairs.clone().map(scaled)).unwrap_or_default(),
                 doubt: if squared > 0.0 { (scatter / (4.0 * squared * count as f64)).sqrt() } else { 0.0 },
             }
         })
@@ -248,20 +247,21 @@ impl Pairs {
         let moment = |f: fn(&Pair) -> f64, g: fn(&Pair) -> f64, a: f64, b: f64| mean(&|x| (f(x) - a) * (g(x) - b));
         let (predicted, realised) = (|x: &Pair| x.predicted, |x: &Pair| x.realised);
         let scale = (moment(predicted, predicted, p, p) * moment(realised, realised, r, r)).sqrt();
-        let within = self.pairs.iter().filter(|x| inside(x)).count();
+        let within = coverage(self.pairs.iter().map(scaled));
         json!({
             "count": self.pairs.len(),
             "correlation": number(moment(predicted, realised, p, r) / scale),
             "rms": number(mean(&|x| (x.realised - x.predicted).powi(2)).sqrt()),
             "bias": number(r - p),
-            "within_90": number(within as f64 / n),
+            "within_90": number(within.unwrap_or(f64::NAN)),
         })
     }
 }
 
-/// Whether the return fell in its 90 % interval.
-fn inside(pair: &Pair) -> bool {
-    (pair.realised - pair.predicted).abs() <= NINETY * pair.deviation
+/// Size of a pair's error, in stated standard deviations of a return.
+fn scaled(pair: &Pair) -> f64 {
+    let error = (pair.realised - pair.predicted).abs();
+    if error > 0.0 { error / pair.deviation } else { 0.0 }
 }
 
 fn written(pair: &Pair) -> Value {
@@ -271,8 +271,7 @@ fn written(pair: &Pair) -> Value {
 #[cfg(test)]
 mod tests {
     use super::super::calibration::Calibration;
-    use super::super::calibration::tests::model;
-    use super::super::row_buffer::tests::{Row, push};
+    use super::super::testing::{Row, model, push};
     use super::{Pair, Pairs};
     use crate::learner::Settings;
     use crate::learner::window::Window;

@@ -392,7 +392,7 @@ fn cut_returns(cut: usize, count: usize) -> String {
 const QUARANTINE: &str = "The log names the stream and the field: criticd quarantine list.";
 
 /// Why nothing can be stored, and what to do. Where the daemon has the last copy of the rows, the cause itself says what.
-pub(super) fn parts_of_read_only(why: &str) -> (&str, String) {
+pub(crate) fn parts_of_read_only(why: &str) -> (&str, String) {
     let last = why.contains("deleted or replaced") || why.contains("are missing");
     let remedy = match why.split_once(". ") {
         Some((what, advice)) if last => return (what, format!("{}.", advice.trim_end_matches('.'))),
@@ -429,7 +429,7 @@ pub(super) fn unlike(alarm: &DriftAlarm) -> String {
 }
 
 /// A name and its unit, which stands in brackets behind it.
-pub(super) fn split(name: &str) -> (&str, Option<&str>) {
+pub(crate) fn split(name: &str) -> (&str, Option<&str>) {
     let parts = name.strip_suffix(']').and_then(|rest| rest.rsplit_once('['));
     parts.map_or((name, None), |(name, unit)| (name.trim_end(), Some(unit)))
 }
@@ -472,9 +472,8 @@ fn lasting(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::calibration::Calibration;
-    use super::super::calibration::tests::model;
     use super::super::pairs::PairsVerdict;
-    use super::super::row_buffer::tests::{Row, push};
+    use super::super::testing::{Row, model, push};
     use super::*;
     use crate::learner::Settings;
     use crate::learner::window::Window;

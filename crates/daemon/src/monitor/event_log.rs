@@ -18,7 +18,7 @@ const KERNEL_DIM: usize = 64;
 
 /// An event as the page lists it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     /// Counted from 1.
     number: u64,
     #[serde(flatten)]
@@ -44,7 +44,7 @@ struct MarkedKernel {
 
 /// The newest events, oldest first.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Marks {
+pub(crate) struct Marks {
     #[serde(deserialize_with = "readable_marks")]
     list: VecDeque<Mark>,
     /// Number of the last one.
@@ -55,7 +55,7 @@ pub(super) struct Marks {
     /// Numbers of those that have changed since they were last asked for.
     #[serde(skip)]
     changed: Vec<u64>,
-    #[serde(skip)]
+    #[serde(default)]
     refused: Refused,
 }
 
@@ -166,7 +166,7 @@ impl Marks {
 
 impl Mark {
     /// Whether it is of this critic, or of none.
-    pub(super) fn concerns(&self, critic: &str) -> bool {
+    pub(crate) fn concerns(&self, critic: &str) -> bool {
         self.of.event.critic().is_none_or(|name| name == critic)
     }
 }
