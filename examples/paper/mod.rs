@@ -1,8 +1,10 @@
 //! What the reproductions share: model selection on a small table of transitions, tables of medians, and the computations of each.
 #![allow(dead_code)] // each of them uses its own part
 
+pub(crate) mod embeddings;
 pub(crate) mod gridworld;
 pub(crate) mod pendulum;
+pub(crate) mod planning;
 pub(crate) mod processes;
 pub(crate) mod pursuits;
 pub(crate) mod regression;

@@ -1,10 +1,10 @@
 //! Tasks for a learner that acts: an agent starts with no knowledge of them, and chooses every action.
 //!
-//! Equations, limits and rewards are as in the environments of the same name in Gymnasium and bsuite, so that results can
-//! be put beside results of other agents. Everything random is a function of the seed with which an episode starts.
+//! Equations, limits and rewards are as in the environments of the same name in Gymnasium and bsuite, where there is one, so that
+//! results can be put beside results of other agents. Everything random is a function of the seed with which an episode starts.
 
 use criticd_learner::action::ActionSpace;
-use criticd_learner::random::{mix, uniform};
+use criticd_learner::random::{mix, normal, uniform};
 use std::f64::consts::PI;
 
 /// The outcome of a step of a task.
@@ -111,6 +111,11 @@ pub struct CartPole {
 impl CartPole {
     /// Steps of an episode at most.
     pub const STEPS: u32 = 500;
+
+    /// An episode that begins in `state`, within 2.4 m and 12 degrees; and its state.
+    pub fn at(state: [f64; 4]) -> (Self, Vec<f64>) {
+        (Self { state, steps: 0 }, state.to_vec())
+    }
 }
 
 /// Accelerations (x'', theta'') of cart and pole under a force: cart 1 kg, pole 0.1 kg, 1 m long.
@@ -197,6 +202,83 @@ impl Task for MountainCar {
         let terminated = self.position >= 0.5;
         let truncated = !terminated && self.steps == 1000;
         Outcome { state: vec![self.position, self.speed], reward: -1.0, terminated, truncated }
+    }
+}
+
+/// A quadrocopter that is to hover at the middle of a hall, in gusts. It moves in a vertical plane, and an autopilot holds its attitude.
+///
+/// ```text
+/// x'' = (g + c) sin t - 0.3 x' + w      z'' = (g + c) cos t - g - 0.3 z' + w'      t' = (u - t) / 0.15 s      g = 9.81, steps of 0.1 s
+/// reward = exp(-x^2 - z^2)              at the state that the step leaves, m from the middle
+/// ```
+/// w and w' are independent and normal, of 0.5 m/s^2, in every step. Actions: 0 hover (u = c = 0), 1 and 2 lean left and right (u = -0.3,
+/// 0.3 rad), 3 and 4 sink and climb (c = -3, 3 m/s^2). State: (x, z in m, x', z' in m/s, t in rad). An episode terminates where the
+/// quadrocopter is further than 3 m from the middle in x or z, and is truncated after 100 steps.
+#[derive(Clone, Debug, Default)]
+pub struct Quadrocopter {
+    state: [f64; 5],
+    /// Of the gusts.
+    seed: u64,
+    steps: u32,
+}
+
+impl Quadrocopter {
+    /// Steps of an episode at most.
+    pub const STEPS: u32 = 100;
+    /// How far the walls are from the middle, m.
+    const WALL: f64 = 3.0;
+
+    /// An episode that begins in `state`, within 3 m of the middle, with the gusts of `seed`; and its state.
+    pub fn at(state: [f64; 5], seed: u64) -> (Self, Vec<f64>) {
+        (Self { state, seed, steps: 0 }, state.to_vec())
+    }
+
+    fn gust(&self, axis: u64) -> f64 {
+        0.5 * normal(mix(&[self.seed, axis, u64::from(self.steps)]))
+    }
+}
+
+impl Task for Quadrocopter {
+    fn name(&self) -> &'static str {
+        "quadrocopter"
+    }
+
+    fn state_names(&self) -> &'static [&'static str] {
+        &["across", "up", "speed_across", "speed_up", "tilt"]
+    }
+
+    fn space(&self) -> ActionSpace {
+        ActionSpace::Discrete(5)
+    }
+
+    fn start(&mut self, seed: u64) -> Vec<f64> {
+        let [x, z] = [0, 1].map(|d| between(-1.5, 1.5, seed, d));
+        *self = Self { state: [x, z, 0.0, 0.0, 0.0], seed, steps: 0 };
+        self.state.to_vec()
+    }
+
+    fn step(&mut self, action: &[f64]) -> Outcome {
+        let (gravity, duration) = (9.81, 0.1);
+        let (command, climb) = match action[0] as u32 {
+            1 => (-0.3, 0.0),
+            2 => (0.3, 0.0),
+            3 => (0.0, -3.0),
+            4 => (0.0, 3.0),
+            _ => (0.0, 0.0),
+        };
+        let [mut x, mut z, mut across, mut up, mut tilt] = self.state;
+        let reward = (-x * x - z * z).exp();
+        tilt += duration * (command - tilt) / 0.15;
+        let (sin, cos) = tilt.sin_cos();
+        across += duration * ((gravity + climb) * sin - 0.3 * across + self.gust(2));
+        up += duration * ((gravity + climb) * cos - gravity - 0.3 * up + self.gust(3));
+        x += duration * across;
+        z += duration * up;
+        self.state = [x, z, across, up, tilt];
+        self.steps += 1;
+        let terminated = x.abs().max(z.abs()) > Self::WALL;
+        let truncated = !terminated && self.steps == Self::STEPS;
+        Outcome { state: self.state.to_vec(), reward, terminated, truncated }
     }
 }
 
@@ -310,6 +392,27 @@ mod tests {
         let mut pendulum = Swingup::default();
         pendulum.start(1);
         assert!((1..Swingup::STEPS).all(|_| !pendulum.step(&[0.0]).truncated) && pendulum.step(&[0.0]).truncated);
+    }
+
+    #[test]
+    fn a_quadrocopter_leans_to_go_aside_and_hovers_for_its_reward() {
+        let mean = |action: f64| {
+            let mut sums = [0.0; 5];
+            for seed in 0..400 {
+                let (mut task, _) = Quadrocopter::at([0.5, 0.0, 0.0, 0.0, 0.0], seed);
+                let first = task.step(&[action]);
+                assert!((first.reward - (-0.25f64).exp()).abs() < 1e-15 && !first.terminated);
+                sums.iter_mut().zip(first.state).for_each(|(sum, value)| *sum += value / 400.0);
+            }
+            sums
+        };
+        let [hover, left, right, sink, climb] = [0.0, 1.0, 2.0, 3.0, 4.0].map(mean);
+        // The same gusts whatever is done: 3 m/s^2 for 0.1 s, and what a tilt of 0.2 rad makes of gravity.
+        assert!((climb[3] - hover[3] - 0.3).abs() < 1e-12 && (sink[3] - hover[3] + 0.3).abs() < 1e-12);
+        assert!((right[2] - hover[2] - 0.981 * 0.2f64.sin()).abs() < 1e-12 && (left[4] + 0.2).abs() < 1e-12);
+        assert!(hover[2].abs() < 0.01 && hover[3].abs() < 0.01, "{hover:?}");
+        let (mut task, _) = Quadrocopter::at([2.9, 0.0, 2.0, 0.0, 0.0], 1);
+        assert!(task.step(&[0.0]).terminated);
     }
 
     #[test]
