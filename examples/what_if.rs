@@ -21,7 +21,7 @@ use criticd::math::dense::Matrix;
 use criticd::picture::{Axis, Curves, Figure, Line, Panel, Scale};
 use criticd::snapshot::Inputs;
 use criticd::world::{Basis, Dynamics, LOST_MAX, Plan, Planning, Table, UNSUPPORTED_ABOVE, World, WorldError};
-use paper::embeddings::{ITERATIONS, Iteration, Method, run};
+use paper::embeddings::{Chosen, ITERATIONS, Iteration, Method, run};
 use paper::planning::{Fitted, STARTS, Seen, Setting, numbers, preferred, settings};
 use paper::show::{self, Out};
 use std::error::Error;
@@ -82,9 +82,21 @@ struct Protocol {
     /// How many runs
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..))]
     runs: u64,
-    /// Rows up to which the uncompressed model is learned
-    #[arg(long, default_value_t = 1000)]
-    uncompressed: usize,
+    /// Rows in the last iteration, at most
+    #[arg(long, default_value_t = 2000)]
+    rows: usize,
+    /// Elements of D in a compressed model and for fitted Q, at most
+    #[arg(long, default_value_t = 200)]
+    elements: usize,
+    /// Distance from the hull of C up to which a successor does not join it
+    #[arg(long, default_value_t = 0.2)]
+    radius: f64,
+    /// Noise variance, over the signal variance
+    #[arg(long, default_value_t = 0.1)]
+    noise: f64,
+    /// What the lengthscales of the state are multiplied by
+    #[arg(long, default_value_t = 1.0)]
+    widths: f64,
     #[command(flatten)]
     out: Out,
 }
@@ -221,15 +233,16 @@ fn repeat(of: &Setting, protocol: &Protocol) -> Result<Runs, Box<dyn Error>> {
     let began = Instant::now();
     let mut out = Runs::new();
     for method in Method::ALL {
-        let rows = if method == Method::Uncompressed { protocol.uncompressed } else { usize::MAX };
-        out.push((0..protocol.runs).map(|seed| run(of, method, rows, seed)).collect::<Result<_, _>>()?);
+        let Protocol { rows, elements, radius, noise, .. } = *protocol;
+        let by = Chosen { rows, elements, radius, noise };
+        out.push((0..protocol.runs).map(|seed| run(of, method, by, seed)).collect::<Result<_, _>>()?);
         eprintln!("{}, {} done after {:.0} s", of.name, method.name(), began.elapsed().as_secs_f64());
     }
     Ok(out)
 }
 
 fn print_runs(of: &Setting, runs: &Runs) {
-    let mut hand = |states: &[f64]| states.chunks_exact(of.lengths.len()).map(of.policy).collect();
+    let mut hand = |states: &[f64]| -> Vec<f64> { states.chunks_exact(of.lengths.len()).map(of.policy).collect() };
     let (space, mut draws) = (of.space(), 0);
     let mut random = |states: &[f64]| -> Vec<f64> {
         let actions = numbers(&space);
@@ -303,7 +316,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(Mode::Paper(protocol)) = &options.paper {
         protocol.out.prepare();
         let mut panels = Vec::new();
-        for of in chosen(protocol.task.as_ref(), &["mountain_car", "cart_pole", "quadrocopter"])? {
+        for mut of in chosen(protocol.task.as_ref(), &["mountain_car", "cart_pole", "quadrocopter"])? {
+            of.lengths.iter_mut().for_each(|length| *length *= protocol.widths);
             let runs = repeat(&of, protocol)?;
             print_runs(&of, &runs);
             panels.push(draw(&of, &runs));

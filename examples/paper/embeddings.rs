@@ -23,15 +23,23 @@ pub(crate) const ITERATIONS: [usize; 4] = [250, 500, 1000, 2000];
 /// Times that bandwidths are of the lengthscales by hand: so many, evenly in their logarithms.
 const BANDWIDTHS: (usize, f64, f64) = (10, 0.25, 4.0);
 const FOLDS: u64 = 5;
-/// Elements of D and of C while bandwidths are compared, and of D in a compressed model and for fitted Q, at most.
+/// Elements of D and of C while bandwidths are compared, at most.
 const COMPARED: (usize, usize) = (150, 100);
-const ELEMENTS: usize = 200;
-/// Columns that pursuit chooses among, and numbers that stand for a successor meanwhile \[L16, p\].
-const CANDIDATES: usize = 400;
+/// Numbers that stand for a successor while elements of D are pursued \[L16, p\].
 const TARGETS: usize = 200;
-/// Distance from the hull of C up to which a successor does not join it.
-const RADIUS: f64 = 0.1;
-const RIDGE: f64 = 1e-2;
+
+/// What the experimenter chooses.
+#[derive(Clone, Copy)]
+pub(crate) struct Chosen {
+    /// Rows in the last iteration, at most.
+    pub(crate) rows: usize,
+    /// Elements of D in a compressed model and for fitted Q, at most; pursuit chooses among twice the number.
+    pub(crate) elements: usize,
+    /// Distance from the hull of C up to which a successor does not join it.
+    pub(crate) radius: f64,
+    /// Noise variance, over the signal variance.
+    pub(crate) noise: f64,
+}
 
 /// How to plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,25 +109,25 @@ impl Acting<'_> {
     }
 }
 
-/// One run: an iteration for each of [`ITERATIONS`] up to `rows`.
-pub(crate) fn run(of: &Setting, method: Method, rows: usize, seed: u64) -> Result<Vec<Iteration>, Box<dyn Error>> {
+/// One run: an iteration for each of [`ITERATIONS`].
+pub(crate) fn run(of: &Setting, method: Method, by: Chosen, seed: u64) -> Result<Vec<Iteration>, Box<dyn Error>> {
     let space = of.space();
     let (mut seen, mut acting, mut out) = (Seen::default(), None::<Acting<'_>>, Vec::new());
-    for &rows in ITERATIONS.iter().filter(|&&each| each <= rows) {
+    for &rows in ITERATIONS.iter().filter(|&&each| each <= by.rows) {
         let mut act =
             |states: &[f64]| preferred(&space, &acting.as_ref().map_or_else(Vec::new, |of| of.values(states)));
         seen.gather(of, rows, seed, if acting.is_some() { Some(&mut act) } else { None });
-        let bandwidth = choose(of, &seen, &space)?;
+        let bandwidth = choose(of, &seen, &space, by.noise)?;
         let (_, over_inputs) = of.kernels(space.width(), bandwidth);
         let mut found = Iteration { earned: 0.0, elements: (0, 0), planning: 0.0, learning: 0.0, bandwidth };
         let next = if method == Method::Fitted {
-            let before = by_pivots(&seen, &over_inputs, ELEMENTS);
-            let fitted = Fitted::of(of, &seen, &before, RIDGE)?;
+            let before = by_pivots(&seen, &over_inputs, by.elements);
+            let fitted = Fitted::of(of, &seen, &before, by.noise)?;
             (found.planning, found.elements) = (fitted.took, (before.len(), 0));
             Acting::Fitted(fitted)
         } else {
             let began = Instant::now();
-            let dynamics = learn(of, &seen, &space, (method, bandwidth), seed)?;
+            let dynamics = learn(of, &seen, &space, (method, bandwidth, by), seed)?;
             found.learning = began.elapsed().as_secs_f64() * 1e3;
             found.elements = (dynamics.before().len(), dynamics.after().len());
             let began = Instant::now();
@@ -139,7 +147,7 @@ pub(crate) fn run(of: &Setting, method: Method, rows: usize, seed: u64) -> Resul
 /// sum over folds and their rows of |phi_C(x') - U'psi|^2,    U of the other folds
 /// ```
 /// C and the kernel over it are the same for all, since features of another kernel cannot be compared.
-fn choose(of: &Setting, seen: &Seen, space: &ActionSpace) -> Result<f64, WorldError> {
+fn choose(of: &Setting, seen: &Seen, space: &ActionSpace, noise: f64) -> Result<f64, WorldError> {
     let (over_states, _) = of.kernels(space.width(), 1.0);
     let after = successors_by_pivots(&seen.followed(), of.lengths.len(), &over_states, COMPARED.1);
     let fold = |k: u64| -> Vec<usize> { (0..seen.chains.len()).filter(|&i| seen.chains[i] % FOLDS == k).collect() };
@@ -158,7 +166,7 @@ fn choose(of: &Setting, seen: &Seen, space: &ActionSpace) -> Result<f64, WorldEr
         for (held, part) in parts.iter().enumerate() {
             let mut rest = empty.clone();
             worlds.iter().enumerate().filter(|(k, _)| *k != held).try_for_each(|(_, world)| rest.merge(world))?;
-            loss += error(&rest.solve(RIDGE, f64::INFINITY)?, &part.rows())?;
+            loss += error(&rest.solve(noise, f64::INFINITY)?, &part.rows())?;
         }
         if loss < least {
             (least, best) = (loss, bandwidth);
@@ -188,16 +196,16 @@ fn learn(
     of: &Setting,
     seen: &Seen,
     space: &ActionSpace,
-    (method, bandwidth): (Method, f64),
+    (method, bandwidth, by): (Method, f64, Chosen),
     seed: u64,
 ) -> Result<Dynamics, WorldError> {
     let (over_states, over_inputs) = of.kernels(space.width(), bandwidth);
     let (dim, n, followed) = (of.lengths.len(), seen.terminated.len(), seen.followed());
     let (before, after) = if method == Method::Compressed {
-        let kept = cover(&over_states, dim, &followed, RADIUS, n, Reach::Convex).chosen;
+        let kept = cover(&over_states, dim, &followed, by.radius, n, Reach::Convex).chosen;
         let kept: Vec<f64> = kept.iter().flat_map(|&k| followed[k * dim..(k + 1) * dim].to_vec()).collect();
         (
-            pursued(seen, &over_inputs, (&over_states, &followed), seed),
+            pursued(seen, &over_inputs, (&over_states, &followed), (by.elements, seed)),
             successors_by_pivots(&kept, dim, &over_states, n),
         )
     } else {
@@ -205,25 +213,30 @@ fn learn(
     };
     let mut world = World::new(before, after, 1)?;
     world.learn(&seen.rows())?;
-    world.solve(RIDGE, f64::INFINITY)
+    world.solve(by.noise, f64::INFINITY)
 }
 
 /// D by matching pursuit of the successors, all weights fitted anew after each choice \[L16, eq. 2, 3\].
-fn pursued(seen: &Seen, kernel: &Kernel, (over_states, followed): (&Kernel, &[f64]), seed: u64) -> Basis {
+fn pursued(
+    seen: &Seen,
+    kernel: &Kernel,
+    (over_states, followed): (&Kernel, &[f64]),
+    (elements, seed): (usize, u64),
+) -> Basis {
     let n = seen.terminated.len();
     let (all, dim) = (seen.inputs.len() / n, seen.successors.len() / n);
     let mut targets = successors_by_pivots(followed, dim, over_states, TARGETS).features(&seen.successors);
     (0..n).filter(|&i| seen.terminated[i]).for_each(|i| targets.col_mut(i).fill(0.0));
     let mut candidates: Vec<usize> = (0..n).collect();
     candidates.sort_by_key(|&i| mix(&[seed, i as u64]));
-    candidates.truncate(CANDIDATES);
+    candidates.truncate(2 * elements);
     let take = |rows: &[usize]| -> Vec<f64> {
         rows.iter().flat_map(|&i| seen.inputs[i * all..(i + 1) * all].to_vec()).collect()
     };
     let points = Points::new(kernel.projected_dim(all), &kernel.project(all, &seen.inputs));
     let mut columns = Matrix::zeros(n, candidates.len());
     kernel.block(&points, &kernel.project(all, &take(&candidates)), &mut columns.view_mut());
-    let found = by_targets(&columns, &targets.transpose(), Pursuit::Backfitting, (ELEMENTS, 0.0), &|| true);
+    let found = by_targets(&columns, &targets.transpose(), Pursuit::Backfitting, (elements, 0.0), &|| true);
     let chosen: Vec<usize> = found.expect("nothing stops it").chosen.iter().map(|&j| candidates[j]).collect();
     Basis::pivots(Inputs::identity(all), kernel, &take(&chosen), TOLERANCE, chosen.len()).0
 }

@@ -141,7 +141,7 @@ pub(crate) fn settings() -> [Setting; 4] {
             name: "quadrocopter",
             discount: 0.97,
             steps: Quadrocopter::STEPS as usize,
-            lengths: vec![1.5, 1.5, 2.0, 2.0, 0.4],
+            lengths: vec![3.0, 3.0, 4.0, 4.0, 0.8],
             action_length: 2.0,
             anywhere: quadrocopter,
             start: begun::<Quadrocopter>,
@@ -246,10 +246,10 @@ impl Seen {
                     (_, ActionSpace::Box { low, high }) => between(low[0], high[0], draw, 0),
                 };
                 let Outcome { state: next, reward, terminated, .. } = task.step(&[action]);
+                self.rewards.push(reward);
                 self.inputs.extend_from_slice(&state);
                 space.append(&[action], &mut self.inputs).expect("an action of the space");
                 self.successors.extend_from_slice(&next);
-                self.rewards.push(reward);
                 self.terminated.push(terminated);
                 self.chains.push(chain);
                 if terminated {
