@@ -1,6 +1,6 @@
 //! How well a model of the transition plans, beside Q fitted to the same rows: `cargo run --release --example what_if -- [swingup |
 //! mountain_car | cart_pole | quadrocopter] [--seeds 3] [--rows 4000] [--elements 300] [--states 150] [--noise 0.01] [--widths 1]
-//! [--action-widths 1] [--discount D]`. Widths multiply the lengthscales.
+//! [--action-widths 1] [--discount D] [--candidates 0] [--lossy 0]`. Widths multiply the lengthscales.
 //!
 //! Rows are of random actions in chains of ten steps that begin anywhere. Kernels are the same for both and chosen by hand. One line for
 //! each seed: the mean return (a car's are steps, negative) from 20 starts by fitted Q, by the plan for the reward that rows tell, by the
@@ -18,9 +18,12 @@ use clap::{Args, Parser, Subcommand};
 use criticd::learner::action::ActionSpace;
 use criticd::learner::random::{mix, uniform};
 use criticd::math::dense::Matrix;
+use criticd::math::pursuit::Pursuit;
 use criticd::picture::{Axis, Curves, Figure, Line, Panel, Scale};
 use criticd::snapshot::Inputs;
-use criticd::world::{Basis, Dynamics, LOST_MAX, Plan, Planning, Table, UNSUPPORTED_ABOVE, World, WorldError};
+use criticd::world::{
+    Basis, Dynamics, LOST_MAX, Plan, Planning, Pursuing, Table, UNSUPPORTED_ABOVE, World, WorldError,
+};
 use paper::embeddings::{Chosen, ITERATIONS, Iteration, Method, run};
 use paper::planning::{Fitted, STARTS, Seen, Setting, numbers, preferred, settings};
 use paper::show::{self, Out};
@@ -67,6 +70,12 @@ struct Size {
     /// Noise variance, over the signal variance
     #[arg(long, default_value_t = 1e-2)]
     noise: f64,
+    /// Choose D by matching pursuit among this number of rows; 0 for pivots
+    #[arg(long, default_value_t = 0)]
+    candidates: usize,
+    /// Choose C as the lossy set of this squared distance; 0 for pivots
+    #[arg(long, default_value_t = 0.0)]
+    lossy: f64,
 }
 
 #[derive(Subcommand)]
@@ -183,8 +192,18 @@ fn measure(of: &Setting, size: Size, seed: u64) -> Result<(), Box<dyn Error>> {
     seen.gather(of, size.rows, seed, None);
     let (states, inputs) = (of.lengths.len(), of.lengths.len() + space.width());
     let (over_states, over_inputs) = of.kernels(space.width(), 1.0);
-    let (before, _) = Basis::pivots(Inputs::identity(inputs), &over_inputs, &seen.inputs, 1e-6, size.elements);
-    let (after, _) = Basis::pivots(Inputs::identity(states), &over_states, &seen.successors, 1e-6, size.states);
+    let (of_inputs, of_states) = (Inputs::identity(inputs), Inputs::identity(states));
+    let after = match size.lossy {
+        0.0 => Basis::pivots(of_states, &over_states, &seen.successors, 1e-6, size.states).0,
+        distance => Basis::lossy(&of_states, &over_states, &seen.successors, (distance, size.states))?.0,
+    };
+    let before = match size.candidates {
+        0 => Basis::pivots(of_inputs, &over_inputs, &seen.inputs, 1e-6, size.elements).0,
+        candidates => {
+            let pursuing = Pursuing { by: Pursuit::Orthogonal, candidates, enough: 0.0, seed };
+            Basis::pursued(&of_inputs, &over_inputs, (&seen.rows(), &after), &pursuing, size.elements)?
+        }
+    };
     let q = Fitted::of(of, &seen, &before, size.noise)?;
     let fitted = of.returns(&mut |states| preferred(&space, &q.values(states)));
     let began = Instant::now();

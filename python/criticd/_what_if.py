@@ -26,7 +26,8 @@ class Planned(Snapshot):
     """Values of actions for a reward that was planned for: a `Snapshot`, whose `act` chooses actions.
 
     - `document`: what `criticd plan --json` prints: `value` and `error` of the best actions from where episodes begin,
-      `unsupported`, the share of what follows that no row supports, `warnings`, and `model`.
+      which `project=True` may leave None, `unsupported`, the share of what follows that no row supports, `warnings`,
+      and `model`.
     - `notes`: sentences about the table, and what is to be doubted.
 
     ```python
@@ -87,7 +88,7 @@ def plan(
       from the rows. By default the reward of the rows.
     - `discount`: at least 0, below 1; by default 0.99.
     - `options`: all others of `criticd plan`, with underscores: `state`, `action`, `episode`, `terminated`,
-      `model_elements=300`, `seed=0`.
+      `model_elements=300`, `model_elements_by="ols"`, `project=True`, `seed=0`.
 
     Raises `Invalid` with the column or the option at fault, also where more than a fifth of the plan lies where no row
     was; `CriticdError` if the program fails, FileNotFoundError with the remedy where there is none.

@@ -55,6 +55,17 @@ def test_a_course_goes_where_the_plan_goes(planned: Planned) -> None:
     assert abs(same.mean["x"][-1]) < 0.4
 
 
+def test_elements_and_projection_are_options(planned: Planned) -> None:
+    few: dict[str, Any] = {"reward": "-abs(x - 1.5)", "discount": 0.9, **READ, "model_elements": 20}
+    found = criticd.plan(walks(), actions="box", **few, model_elements_by="ols", project=True)
+    assert found.document["model"]["elements_by"] == "ols" and found.document["projected"] is True
+    assert found.act([[-2.0]]).actions[0] > 0
+    assert planned.document["model"]["elements_by"] == "pivots" and planned.document["projected"] is False
+    with pytest.raises(Invalid) as caught:
+        criticd.plan(walks(), actions="box", **few, model_candidates=9)
+    assert caught.value.field == "model_candidates"
+
+
 def test_what_cannot_be_planned_is_named() -> None:
     with pytest.raises(Invalid) as caught:
         criticd.plan(walks(), actions="box", reward="y", **READ, **SMALL)

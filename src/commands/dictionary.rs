@@ -194,6 +194,7 @@ pub(super) fn beta(text: &str) -> Result<f64, String> {
     within(text, |v| v.is_finite() && v >= 0.0, "a correlation of 0 or more")
 }
 
-fn tolerance(text: &str) -> Result<f64, String> {
+/// What may be left of a state that is not chosen, in parts of a variance.
+pub(super) fn tolerance(text: &str) -> Result<f64, String> {
     within(text, |v| (1e-13..1.0).contains(&v), "a tolerance lies in [1e-13, 1): below that rounding decides")
 }

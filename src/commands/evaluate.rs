@@ -103,6 +103,12 @@ enum By {
 
 impl Evaluate {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if let (By::Fitted, Some(option)) = (self.by, self.world.first_given()) {
+            return Err(Failure::usage(format!(
+                "{option} is of the model of the transition: add --by model or --by both"
+            )));
+        }
+        self.world.rule(self.seed)?;
         if endpoint(&self.table.table).is_some() {
             if self.by != By::Fitted {
                 return Err(Failure::usage(

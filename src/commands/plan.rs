@@ -10,7 +10,7 @@ use crate::learner::Settings;
 use crate::learner::heads::{Columns, Head, Operand};
 use crate::snapshot::Snapshot;
 use crate::wire::{ArrayForm, bytes_of, encode_snapshot, head_list_from_str, heads_from_list, plan_to_json, to_json};
-use crate::world::{Names, Planned, Rewarded, WorldError};
+use crate::world::{Known, Names, Planned, Rewarded, WorldError};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -38,6 +38,10 @@ pub(crate) struct PlanCommand {
     /// Heads as `fit` reads them: JSON, or TOML with [[heads]]. --reward may name one, and the reward is what that head sums
     #[arg(long, value_name = "FILE", requires = "reward")]
     heads: Option<PathBuf>,
+    /// Plan by a model that is projected on the convex hull of its successors: it always comes to rest, also where the model makes
+    /// mass of nothing. It has no values: what is printed and written is what the plan is worth by the model as it is
+    #[arg(long)]
+    project: bool,
     #[command(flatten)]
     asked: AskedOptions,
 }
@@ -96,11 +100,12 @@ impl PlanCommand {
 
     /// Ask a daemon.
     fn live(&self, endpoint: &str) -> Result<(), Failure> {
-        if self.table.dry_run || self.asked.actions.is_some() {
-            return Err(Failure::usage("--dry-run and --actions are for a table: a daemon knows its rows and actions"));
-        }
+        self.asked.check_no_table(self.table.dry_run)?;
         if self.heads.is_some() {
             return Err(Failure::usage("--heads is for a table: a daemon knows its heads"));
+        }
+        if self.project {
+            return Err(Failure::usage("--project is for a table: a daemon plans by its model as it is"));
         }
         let out = output(self.out.as_deref().unwrap_or(Path::new("")), &[])?;
         let mut fields = json!({});
@@ -203,7 +208,8 @@ impl PlanCommand {
         let known = of.known();
         let starts = of.states_of(&of.starts());
         let value = |numbers: &[f64]| wanted.of.value(numbers);
-        let planned = known.plan(wanted.of.wanted(&value), self.discount(), &starts).map_err(|e| match e {
+        let plan = if self.project { Known::plan_on_hull } else { Known::plan };
+        let planned = plan(&known, wanted.of.wanted(&value), self.discount(), &starts).map_err(|e| match e {
             WorldError::Reward(_) => Failure::usage(format!("--reward: {e}")),
             e => in_file(&self.table.table, e),
         })?;
@@ -219,7 +225,8 @@ impl PlanCommand {
             &of.table.space,
             of.table.categories.of(of.table.rows.dim),
         );
-        snapshot.reward_names = vec![wanted.text.chars().take(64).collect()];
+        let none = if planned.value.is_none() { " (ranks of actions, no values)" } else { "" };
+        snapshot.reward_names = vec![wanted.text.chars().take(64 - none.len()).collect::<String>() + none];
         (snapshot.offset, snapshot.transitions) = (of.table.rows.len() as u64, of.table.rows.len() as u64);
         snapshot.time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         snapshot.table = self.table.mapping()?.to_text();
@@ -228,6 +235,7 @@ impl PlanCommand {
 
     fn print(&self, PlanOutcome { wanted, of, planned }: &PlanOutcome) -> Result<(), Failure> {
         let mut document = plan_to_json(planned, (&wanted.text, wanted.of.is_known()), self.discount());
+        document["projected"] = json!(self.project);
         document["model"] = of.document();
         self.tell(&document, of.facts())
     }
@@ -242,13 +250,18 @@ impl PlanCommand {
         let deviation = told("error").map_or_else(String::new, |error| format!(" +- {}", number(error)));
         let known = if document["known"] == true { "known everywhere" } else { "learned from the rows" };
         let reward = document["reward"].as_str().unwrap_or_default();
-        let (value, alike) = (number(told("value").unwrap_or(f64::NAN)), 100.0 * told("alike").unwrap_or(0.0));
+        let projected = if self.project { ", of this plan by the model that is not projected" } else { "" };
+        let value = told("value").map_or_else(
+            || "none: the projected model has no values, and the model as it is has none of this plan".to_owned(),
+            |value| format!("{}{deviation}, discount {}{projected}", number(value), document["discount"]),
+        );
+        let alike = 100.0 * told("alike").unwrap_or(0.0);
         let unsupported = told("unsupported").map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", 100.0 * share));
         let clipped = format!("{} of {} values at a bound", document["clipped"], document["model"]["successors"]);
         let mut lines = vec![("planned for".to_owned(), format!("{reward} ({known})"))];
         lines.extend(of);
         lines.extend([
-            ("value at the starts".to_owned(), format!("{value}{deviation}, discount {}", document["discount"])),
+            ("value at the starts".to_owned(), value),
             ("sweeps".to_owned(), format!("{}, {clipped}", document["sweeps"])),
             ("without support".to_owned(), format!("{unsupported} of what follows from the starts")),
             ("the written model".to_owned(), format!("prefers the plan's action in {alike:.0} % of the states")),

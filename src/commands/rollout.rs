@@ -128,9 +128,7 @@ impl Rollout {
 
     /// Ask a daemon.
     fn live(&self, endpoint: &str) -> Result<(), Failure> {
-        if self.table.dry_run || self.asked.actions.is_some() {
-            return Err(Failure::usage("--dry-run and --actions are for a table: a daemon knows its rows and actions"));
-        }
+        self.asked.check_no_table(self.table.dry_run)?;
         let out = self.out()?;
         let mut fields = json!({"steps": self.steps});
         match self.policy.as_ref().map(|policy| policy.to_string_lossy()) {

@@ -2,17 +2,20 @@
 
 use super::Failure;
 use super::actions::{ActionKind, action_kind};
+use super::dictionary::tolerance;
 use super::given::{self, TableOptions, plural, without_unit};
 use super::output::{in_file, number};
 use crate::learner::action::{ActionColumns, ActionSpace};
 use crate::learner::allowance::Allowance;
 use crate::learner::off_policy::{count, first_rows, folds};
 use crate::math::embedding::StateKind;
+use crate::math::pursuit::Pursuit;
 use crate::math::returns::chains;
 use crate::table::{Categories, Table};
 use crate::transition::{Rows, state_name};
 use crate::world::{
-    Chained, Choice, Choosing, Dynamics, Expression, Known, LOST_MAX, Names, Normal, Part, Reach, Transitions, World,
+    Chained, Choice, Choosing, ChosenElements, Dynamics, ElementRule, Expression, Known, LOST_MAX, Names, Normal, Part,
+    Pursuing, Reach, Transitions, World, WorldError,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -24,16 +27,73 @@ const PIECES: usize = 20;
 /// Starts of held-out chains, at most.
 const STARTS_MAX: usize = 400;
 
+/// Elements of D and of C unless other numbers are given, and rows among which a pursuit chooses.
+const ELEMENTS_MAX: (usize, usize) = (300, 150);
+const CANDIDATES: usize = 400;
+/// Squared distance of a lossy set unless another is given.
+const DISTANCE: f64 = 0.1;
+
 /// Options of a model of the transition.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Model of the transition")]
 pub(super) struct WorldOptions {
-    /// States with actions that the model is made of, at most; more of them cost time and make it better
-    #[arg(long, value_name = "N", default_value_t = 300, value_parser = given::at_least_one)]
-    model_elements: usize,
-    /// States that it expresses successors in, at most
-    #[arg(long, value_name = "N", default_value_t = 150, value_parser = given::at_least_one)]
-    model_successors: usize,
+    /// States with actions that the model is made of, at most; more of them cost time and make it better [default: 300]
+    #[arg(long, value_name = "N", value_parser = given::at_least_one)]
+    model_elements: Option<usize>,
+    /// How they are chosen where more than that would be needed: pivots (pivoted incomplete Cholesky: they cover the rows), or a
+    /// matching pursuit by what explains where rows lead: mp (weights stay), backfit (least squares after each choice), ols (by what
+    /// the chosen ones do not span) [default: pivots]
+    #[arg(long, value_name = "RULE")]
+    model_elements_by: Option<ElementsBy>,
+    /// Of a pursuit: rows that it chooses among, drawn at random [default: 400, or --model-elements if that is more]
+    #[arg(long, value_name = "N", value_parser = given::at_least_one)]
+    model_candidates: Option<usize>,
+    /// Of a pursuit: choose no more where none explains more than this share of where rows lead [default: 0]
+    #[arg(long, value_name = "SHARE", value_parser = gain)]
+    model_gain: Option<f64>,
+    /// States that it expresses successors in, at most [default: 150]
+    #[arg(long, value_name = "N", value_parser = given::at_least_one)]
+    model_successors: Option<usize>,
+    /// How they are chosen: pivots, or lossy (one row after the other, each whose successor is further than --model-tolerance from the
+    /// convex hull of those before; refused where --model-successors do not suffice) [default: pivots]
+    #[arg(long, value_name = "RULE")]
+    model_successors_by: Option<SuccessorsBy>,
+    /// Squared distance that is near enough, in parts of the kernel's variance: of what is no pivot from what pivots express, or with
+    /// lossy of a successor from the hull [default: 1e-6, with lossy 0.1]
+    #[arg(long, value_name = "T", value_parser = tolerance)]
+    model_tolerance: Option<f64>,
+}
+
+/// A share on the command line that all of something is not.
+fn gain(text: &str) -> Result<f64, String> {
+    given::within(text, |v| (0.0..1.0).contains(&v), "a share of 0 or more, below 1")
+}
+
+/// Values of --model-elements-by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ElementsBy {
+    Pivots,
+    Mp,
+    Backfit,
+    Ols,
+}
+
+impl ElementsBy {
+    fn pursuit(self) -> Option<Pursuit> {
+        match self {
+            Self::Pivots => None,
+            Self::Mp => Some(Pursuit::Matching),
+            Self::Backfit => Some(Pursuit::Backfitting),
+            Self::Ols => Some(Pursuit::Orthogonal),
+        }
+    }
+}
+
+/// Values of --model-successors-by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum SuccessorsBy {
+    Pivots,
+    Lossy,
 }
 
 /// The options that `plan` and `rollout` share.
@@ -58,12 +118,26 @@ pub(super) struct AskedOptions {
 
 impl AskedOptions {
     /// # Errors
-    /// An option is for a daemon.
+    /// An option is for a daemon, or options of the model do not go together.
     pub(super) fn check_no_daemon(&self) -> Result<(), Failure> {
         match &self.critic {
             Some(_) => {
                 Err(Failure::usage("--critic is for a TABLE that is a daemon: its endpoint, or its data directory"))
             }
+            None => self.world.rule(self.seed).map(drop),
+        }
+    }
+
+    /// # Errors
+    /// An option is for a table.
+    pub(super) fn check_no_table(&self, dry_run: bool) -> Result<(), Failure> {
+        if dry_run || self.actions.is_some() {
+            return Err(Failure::usage("--dry-run and --actions are for a table: a daemon knows its rows and actions"));
+        }
+        match self.world.first_given() {
+            Some(option) => Err(Failure::usage(format!(
+                "{option} is for a table: a daemon has a model already, of pivots, as many as dictionary_max allows"
+            ))),
             None => Ok(()),
         }
     }
@@ -106,11 +180,10 @@ pub(super) struct Modelled {
     held: Vec<bool>,
     normal: Normal,
     pub(super) choice: Choice,
-    elements: (usize, usize),
+    rule: ElementRule,
+    chosen: ChosenElements,
     world: World,
     pub(super) dynamics: Dynamics,
-    /// (m,) the row whose successor each element of C is.
-    pub(super) places: Vec<usize>,
 }
 
 /// What the rows of a table say, before anything is learned.
@@ -178,6 +251,51 @@ impl TableRows {
 }
 
 impl WorldOptions {
+    /// The first of them that was given.
+    pub(super) fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            ("--model-elements", self.model_elements.is_some()),
+            ("--model-elements-by", self.model_elements_by.is_some()),
+            ("--model-candidates", self.model_candidates.is_some()),
+            ("--model-gain", self.model_gain.is_some()),
+            ("--model-successors", self.model_successors.is_some()),
+            ("--model-successors-by", self.model_successors_by.is_some()),
+            ("--model-tolerance", self.model_tolerance.is_some()),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
+    /// How elements are chosen.
+    ///
+    /// # Errors
+    /// Options that do not go together.
+    pub(super) fn rule(&self, seed: u64) -> Result<ElementRule, Failure> {
+        let most = (self.model_elements.unwrap_or(ELEMENTS_MAX.0), self.model_successors.unwrap_or(ELEMENTS_MAX.1));
+        let candidates = self.model_candidates.unwrap_or(CANDIDATES.max(most.0));
+        let pursuit = self.model_elements_by.and_then(ElementsBy::pursuit);
+        let of_pursuit =
+            [("--model-candidates", self.model_candidates.is_some()), ("--model-gain", self.model_gain.is_some())];
+        if let (None, Some((option, _))) = (pursuit, of_pursuit.iter().find(|(_, given)| *given)) {
+            return Err(Failure::usage(format!(
+                "{option} is of a pursuit: add --model-elements-by ols, mp or backfit"
+            )));
+        }
+        if candidates < most.0 {
+            return Err(Failure::usage(format!(
+                "--model-candidates: among {candidates} rows there are no {} elements; draw more, or lower --model-elements",
+                most.0
+            )));
+        }
+        let by = |by| Pursuing { by, candidates, enough: self.model_gain.unwrap_or(0.0), seed };
+        let mut rule = ElementRule { pursuit: pursuit.map(by), ..ElementRule::pivots(most) };
+        if self.model_successors_by == Some(SuccessorsBy::Lossy) {
+            rule.lossy = Some(self.model_tolerance.unwrap_or(DISTANCE));
+        } else if let Some(tolerance) = self.model_tolerance {
+            rule.tolerance = tolerance;
+        }
+        Ok(rule)
+    }
+
     /// Choose kernels by held-out chains, and learn all rows. With `answered` the states that successors are expressed in are states of
     /// rows, in which a policy may have been asked. `acted` says whether actions count.
     pub(super) fn learn(
@@ -191,7 +309,7 @@ impl WorldOptions {
         let TableRows { ref rows, ref space, ref categories, ref episodes, .. } = table;
         let (follows, held) = (chains(rows), held(rows, episodes, seed));
         let normal = Normal::of(&inputs, rows.dim, space, &categories.kinds(rows.dim));
-        let elements = (self.model_elements, self.model_successors);
+        let rule = self.rule(seed)?;
         let transitions = Transitions {
             inputs: &inputs,
             successors: &rows.next_states,
@@ -200,14 +318,25 @@ impl WorldOptions {
         };
         let of = Chained { rows: transitions, follows: &follows };
         let allowance = &Allowance::unlimited();
-        let choosing = Choosing { of, held: &held, space, elements, seed, keep_going: &|| true, allowance };
-        let choice = choosing.choose(&normal).map_err(|e| in_file(path, e))?;
+        let choosing = Choosing { of, held: &held, space, elements: &rule, seed, keep_going: &|| true, allowance };
+        let choice = choosing.choose(&normal).map_err(|e| fault(path, e))?;
         let usable = |i: usize| !answered || follows[i].is_some();
-        let learned = choice.widths.learn(&normal, &transitions, elements, &usable);
-        let (world, places) = learned.map_err(|e| in_file(path, e))?;
-        let dynamics = world.solve(choice.widths.ridge, LOST_MAX).map_err(|e| in_file(path, e))?;
-        Ok(Modelled { table, follows, inputs, held, normal, choice, elements, world, dynamics, places })
+        let learned = choice.widths.learn(&normal, &transitions, &rule, &usable);
+        let (world, chosen) = learned.map_err(|e| fault(path, e))?;
+        let dynamics = world.solve(choice.widths.ridge, LOST_MAX).map_err(|e| fault(path, e))?;
+        Ok(Modelled { table, follows, inputs, held, normal, choice, rule, chosen, world, dynamics })
     }
+}
+
+/// Why there is no model of a table, with the options that help.
+fn fault(path: &Path, why: WorldError) -> Failure {
+    let options = match why {
+        WorldError::Lost { .. } => "--model-successors",
+        WorldError::Uncovered { .. } => "--model-successors, --model-tolerance",
+        WorldError::Unexplained(_) => "--model-gain",
+        why => return in_file(path, why),
+    };
+    in_file(path, format!("{options}: {why}"))
 }
 
 /// What an option says over these names; none where it names something else.
@@ -268,7 +397,7 @@ impl Modelled {
     /// # Panics
     /// If the model was not learned so.
     pub(super) fn answered(&self) -> Vec<usize> {
-        self.places.iter().map(|&i| self.follows[i].expect("a row that another one continues")).collect()
+        self.chosen.places.iter().map(|&i| self.follows[i].expect("a row that another one continues")).collect()
     }
 
     /// How predictions of `count` functions of the state, 1 to `steps` steps ahead, do for held-out chains by a model of the others.
@@ -281,12 +410,19 @@ impl Modelled {
         let (out, others): (Vec<usize>, Vec<usize>) = (0..self.table.rows.len()).partition(|&i| self.held[i]);
         let transitions = self.transitions();
         let part = Part::of(&transitions, &others);
-        let learned = self.choice.widths.learn(&self.normal, &part.rows(), self.elements, &|_| true);
+        let learned = self.choice.widths.learn(&self.normal, &part.rows(), &self.rule, &|_| true);
         let solved = learned.and_then(|(world, _)| world.solve(self.choice.widths.ridge, LOST_MAX));
-        let dynamics = solved.map_err(|e| in_file(path, e))?;
+        let dynamics = solved.map_err(|e| fault(path, e))?;
         let starts: Vec<usize> = out.iter().copied().step_by(out.len().div_ceil(STARTS_MAX).max(1)).collect();
         let ahead = dynamics.ahead(&Chained { rows: transitions, follows: &self.follows }, &starts, functions, steps);
         Ok(Reach::new(ahead, count))
+    }
+
+    /// How its elements were chosen: D, and C.
+    fn rules(&self) -> (&'static str, &'static str) {
+        let pursuing = self.rule.pursuit.as_ref().filter(|_| self.chosen.pursued);
+        let after = if self.rule.lossy.is_some() { "lossy" } else { "pivots" };
+        (pursuing.map_or("pivots", |of| of.by.name()), after)
     }
 
     /// What it is made of, for people.
@@ -299,6 +435,9 @@ impl Modelled {
             format!("{} {length}", without_unit(name))
         };
         let lengths: Vec<String> = lengths.enumerate().map(length).collect();
+        let (before, after) = self.rules();
+        let unneeded =
+            if self.rule.pursuit.is_some() && !self.chosen.pursued { ", which express all rows" } else { "" };
         vec![
             (
                 "model of".to_owned(),
@@ -311,7 +450,7 @@ impl Modelled {
             (
                 "elements".to_owned(),
                 format!(
-                    "{} states with actions, {} states of successors ({:.3} of them is lost)",
+                    "{} states with actions ({before}{unneeded}), {} states of successors ({after}; {:.3} of them is lost)",
                     self.dynamics.before().len(),
                     self.dynamics.after().len(),
                     self.world.lost().unwrap_or(0.0)
@@ -330,7 +469,9 @@ impl Modelled {
             "transitions": self.table.rows.len(),
             "episodes": count(&self.table.episodes),
             "elements": self.dynamics.before().len(),
+            "elements_by": self.rules().0,
             "successors": self.dynamics.after().len(),
+            "successors_by": self.rules().1,
             "lost": self.world.lost(),
             "lengthscales": lengths,
             "names": self.table.names,

@@ -217,6 +217,141 @@ fn what_no_row_supports_is_refused() {
     assert!(said.contains('y'), "{said}");
 }
 
+#[test]
+fn elements_are_chosen_by_the_rule_that_is_asked_for() {
+    let bench = Bench::new();
+    walk(&bench, "log.csv", 60, &|x, _| -x * x);
+    let plan = format!("plan log.csv {} --actions box --discount 0.9 --reward=-x^2 --out q.model", columns());
+    let few = format!("{plan} --model-successors 40 --model-elements 8");
+    let model = |found: &Value, key: &str| found["model"][key].as_f64().unwrap();
+    let pivots = bench.json(&few);
+    assert_eq!(
+        (&pivots["model"]["elements_by"], &pivots["model"]["successors_by"]),
+        (&json!("pivots"), &json!("pivots"))
+    );
+    for by in ["mp", "backfit", "ols"] {
+        let found = bench.json(&format!("{few} --model-elements-by {by}"));
+        assert_eq!(found["model"]["elements_by"], by);
+        assert!(model(&found, "elements") <= 8.0 && found["value"] != pivots["value"], "{by}: {found}");
+    }
+    let ols = format!("{few} --model-elements-by ols");
+    let found = bench.json(&ols);
+    assert!(model(&found, "loss") < model(&pivots, "loss"), "{found} {pivots}");
+    // Which candidates there are decides, and what the next one must explain how many are taken.
+    assert_ne!(bench.json(&format!("{ols} --model-candidates 8"))["value"], found["value"]);
+    assert!(model(&bench.json(&format!("{ols} --model-gain 0.01")), "elements") < 8.0);
+    // Where pivots suffice they stay.
+    let wide = bench.json(&format!("{plan} --model-successors 40 --model-elements-by ols"));
+    assert_eq!(
+        (&wide["model"]["elements_by"], &wide["value"]),
+        (&json!("pivots"), &bench.json(&format!("{plan} --model-successors 40"))["value"])
+    );
+    assert!(bench.text(&ols).contains("8 states with actions (ols)"));
+    // Coarser pivots are fewer, of both.
+    let coarse = bench.json(&format!("{plan} --model-tolerance 0.01"));
+    let fine = bench.json(&plan);
+    for key in ["elements", "successors"] {
+        assert!(model(&coarse, key) < model(&fine, key), "{key}: {coarse} {fine}");
+    }
+}
+
+#[test]
+fn a_lossy_set_of_successors_serves_plans_courses_and_opinions() {
+    let bench = Bench::new();
+    walk(&bench, "log.csv", 60, &|x, _| -x * x);
+    bench.file("push.csv", &format!("action\n{}", "0\n".repeat(900)));
+    let common = format!("{} --actions box --model-successors-by lossy", columns());
+    let plan = format!("plan log.csv {common} --discount 0.9 --reward=-abs(x-1.5) --out q.model");
+    let found = bench.json(&plan);
+    let of = |found: &Value| found["model"]["successors"].as_u64().unwrap();
+    assert_eq!(found["model"]["successors_by"], "lossy");
+    let finer = bench.json(&format!("{plan} --model-tolerance 0.02"));
+    assert!(of(&finer) > of(&found) && of(&found) > 2, "{finer} {found}");
+    // It gives the value that pivots give.
+    let pivots = bench.json(&plan.replace("--model-successors-by lossy", ""));
+    let value = |found: &Value| found["value"].as_f64().unwrap();
+    assert!((value(&found) - value(&pivots)).abs() < 0.05 * value(&pivots).abs(), "{found} {pivots}");
+    let opinion = format!("evaluate log.csv {common} --reward cost --discount 0.9 --policy push.csv --by model");
+    let found = bench.json(&opinion);
+    assert_eq!(found["model"]["of"]["successors_by"], "lossy");
+    assert!(found["estimates"]["model"]["value"].as_f64().unwrap() < 0.0, "{found}");
+    let course = bench.json(&format!("rollout log.csv {common} --policy push.csv --steps 3"));
+    assert_eq!(course["model"]["successors_by"], "lossy");
+    // As many as are needed, or none.
+    let (status, said) = bench.failure(&format!("{plan} --model-successors 2 --model-tolerance 0.01"));
+    assert!(status != 0 && said.contains("--model-successors, --model-tolerance: more than 2 states"), "{said}");
+}
+
+#[test]
+fn a_plan_on_the_hull_comes_to_rest_and_calls_no_rank_a_value() {
+    let bench = Bench::new();
+    walk(&bench, "log.csv", 60, &|_, _| 0.0);
+    bench.file("states.csv", "x\n-2.5\n-0.5\n0.5\n2.5\n");
+    let plan = format!("plan log.csv {} --actions box --reward=-abs(x-1.5) --out q.model", columns());
+    let value = |found: &Value| found["value"].as_f64().unwrap();
+    let signs = || -> Vec<f64> {
+        numbers(&bench.json("act q.model states.csv")["actions"]).iter().map(|push| push.signum()).collect()
+    };
+    let near = format!("{plan} --discount 0.9");
+    let (plain, found) = (bench.json(&near), bench.json(&format!("{near} --project")));
+    assert_eq!((&plain["projected"], &found["projected"]), (&Value::Bool(false), &Value::Bool(true)));
+    // Another policy, which is worth nearly as much.
+    assert!(value(&found) != value(&plain) && (value(&found) / value(&plain) - 1.0).abs() < 0.05, "{found} {plain}");
+    assert!(bench.text(&format!("{near} --project")).contains("of this plan by the model that is not projected"));
+    // What is written has the plan's values.
+    assert!(!bench.text("inspect q.model").contains("no values"));
+    let acts = bench.json("act q.model states.csv");
+    assert!(numbers(&acts["std"]).iter().all(|deviation| *deviation > 0.0), "{acts}");
+    assert_eq!(signs(), [1.0, 1.0, 1.0, -1.0]);
+    // Where hardly anything is discounted the sweeps of a coarse model do not come to rest.
+    let coarse = format!("{plan} --discount 0.9999 --model-elements 30");
+    assert_eq!(bench.json(&coarse)["settled"], false);
+    let found = bench.json(&format!("{coarse} --project"));
+    assert_eq!(found["settled"], true);
+    assert!(value(&found) < -100.0, "{found}");
+    assert_eq!(signs(), [1.0, 1.0, 1.0, -1.0]);
+    // And where it makes mass of nothing under the plan, it has no value of that.
+    let coarse = format!("{plan} --discount 0.99999 --model-elements 12 --project");
+    let found = bench.json(&coarse);
+    assert_eq!((&found["settled"], &found["value"], &found["error"]), (&Value::Bool(true), &Value::Null, &Value::Null));
+    assert!(found["warnings"].to_string().contains("the written model ranks actions"), "{found}");
+    assert!(bench.text(&coarse).contains("none: the projected model has no values"));
+    assert!(bench.text("inspect q.model").contains("-abs(x-1.5) (ranks of actions, no values)"));
+}
+
+#[test]
+fn options_of_a_model_are_refused_where_nothing_would_read_them() {
+    let bench = Bench::new();
+    walk(&bench, "log.csv", 10, &|x, _| -x * x);
+    bench.file("push.csv", &format!("action\n{}", "0\n".repeat(150)));
+    let plan = format!("plan log.csv {} --actions box --out q.model", columns());
+    let evaluate = format!("evaluate log.csv {} --reward cost --actions box --policy push.csv", columns());
+    let far = "tcp://127.0.0.1:1";
+    for (arguments, told) in [
+        (format!("{plan} --model-candidates 9"), "add --model-elements-by"),
+        (format!("{plan} --model-gain 0.1 --model-elements-by pivots"), "--model-gain is of a pursuit"),
+        (format!("{plan} --model-elements-by ols --model-candidates 9"), "or lower --model-elements"),
+        (format!("{plan} --model-elements-by icd"), "backfit"),
+        (format!("{plan} --model-tolerance 0"), "--model-tolerance"),
+        (format!("{plan} --model-gain 1"), "below 1"),
+        (format!("{evaluate} --model-elements 20"), "add --by model"),
+        (format!("{evaluate} --by both --model-gain 0.1"), "--model-gain is of a pursuit"),
+        // Values of a projected model are none.
+        (format!("{evaluate} --by model --project"), "--project"),
+        (format!("rollout log.csv {} --project", columns()), "--project"),
+        (format!("plan {far} --out q.model --project"), "--project is for a table"),
+        (format!("plan {far} --out q.model --model-elements 20"), "--model-elements is for a table"),
+        (format!("rollout {far} --model-successors-by lossy"), "--model-successors-by is for a table"),
+    ] {
+        let (status, said) = bench.failure(&arguments);
+        assert!(status == 2 && said.contains(told), "{arguments}: {said}");
+    }
+    // A share that none explains.
+    let most = format!("{plan} --model-elements 5 --model-elements-by ols --model-gain 0.9999");
+    let (_, said) = bench.failure(&format!("{most} --reward=x"));
+    assert!(said.contains("--model-gain: no candidate explains more than 0.9999"), "{said}");
+}
+
 const ROOMS: [&str; 4] = ["hall", "study", "cellar", "kitchen"];
 const MOVES: [&str; 2] = ["stay", "go"];
 const READ: &str = "--state room --action move --reward worth --episode walk --terminated ended --truncated cut";

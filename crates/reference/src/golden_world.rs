@@ -99,6 +99,11 @@ impl GivenCase {
         Transitions { inputs, successors, rewards, terminated }
     }
 
+    /// Kernels over states with actions, and over states.
+    pub fn kernels(&self) -> (&Kernel, &Kernel) {
+        (&self.before, &self.after)
+    }
+
     pub fn discount(&self) -> f64 {
         self.number("discount", 0.9)
     }

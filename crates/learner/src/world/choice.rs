@@ -5,9 +5,10 @@
 //! only when it is led on.
 
 use super::ahead::Chained;
-use super::basis::Basis;
 use super::dynamics::Dynamics;
+use super::elements::{ChosenElements, ElementRule};
 use super::error::WorldError;
+use super::part::Part;
 use super::{LOST_MAX, RADIUS_DOUBTED, Transitions, World};
 use crate::action::ActionSpace;
 use crate::allowance::{self, Allowance};
@@ -28,8 +29,6 @@ const CHOICES_MAX: usize = 32;
 const WAVES: usize = 16;
 /// The constant of both kernels, over their signal variance.
 const BIAS: f64 = 10.0;
-/// Share of the signal variance below which nothing is left of any state.
-const TOLERANCE: f64 = 1e-6;
 /// What a spectral radius of 1 more adds to the loss, in parts of it: narrow kernels predict a few steps best and make mass of nothing in
 /// many.
 const GROWTH: f64 = 100.0;
@@ -65,8 +64,8 @@ pub struct Choosing<'a> {
     pub held: &'a [bool],
     /// The actions there are.
     pub space: &'a ActionSpace,
-    /// Elements of D and of C, at most.
-    pub elements: (usize, usize),
+    /// How elements are chosen.
+    pub elements: &'a ElementRule,
     /// Decides which functions are predicted.
     pub seed: u64,
     /// Asked before each kernel and each ridge: whether to go on. Without, there is no choice.
@@ -142,21 +141,21 @@ impl Widths {
         (of_inputs.with_kinds(&kinds), of_states)
     }
 
-    /// The sums over `rows`, with dictionaries of at most `elements` of D and C, and of each element of C the row whose successor it is.
-    /// Of rows that `usable` does not hold of none is.
+    /// The sums over `rows`, with dictionaries whose `elements` are chosen so, and these. Of rows that `usable` does not hold of no
+    /// successor is one.
     ///
     /// # Errors
-    /// No such row that anything followed, or columns that do not fit.
+    /// No such row that anything followed, columns that do not fit, or a rule that chooses none or too many.
     pub fn learn(
         &self,
         normal: &Normal,
         rows: &Transitions<'_>,
-        elements: (usize, usize),
+        elements: &ElementRule,
         usable: &dyn Fn(usize) -> bool,
-    ) -> Result<(World, Vec<usize>), WorldError> {
-        let (mut world, places) = self.begin(normal, rows, elements, usable)?;
+    ) -> Result<(World, ChosenElements), WorldError> {
+        let (mut world, chosen) = self.begin(normal, rows, elements, usable)?;
         world.learn(rows)?;
-        Ok((world, places))
+        Ok((world, chosen))
     }
 
     /// [`Widths::learn`] with no row learned yet.
@@ -164,59 +163,14 @@ impl Widths {
         &self,
         normal: &Normal,
         rows: &Transitions<'_>,
-        elements: (usize, usize),
+        elements: &ElementRule,
         usable: &dyn Fn(usize) -> bool,
-    ) -> Result<(World, Vec<usize>), WorldError> {
-        let (dim, all, n) = (normal.states.dim(), normal.inputs.dim(), rows.terminated.len());
-        let (over_inputs, over_states) = self.kernels(&normal.kinds, all - dim);
-        let followed: Vec<usize> = (0..n).filter(|&i| !rows.terminated[i] && usable(i)).collect();
-        if followed.is_empty() {
-            return Err(WorldError::Empty);
-        }
-        let states: Vec<f64> =
-            followed.iter().flat_map(|&i| rows.successors[i * dim..(i + 1) * dim].to_vec()).collect();
-        let (before, _) = Basis::pivots(normal.inputs.clone(), &over_inputs, rows.inputs, TOLERANCE, elements.0);
-        let (after, pivots) = Basis::pivots(normal.states.clone(), &over_states, &states, TOLERANCE, elements.1);
-        let world = World::new(before, after, rows.rewards.len().checked_div(n).unwrap_or(0))?;
-        Ok((world, pivots.indices.iter().map(|&k| followed[k]).collect()))
-    }
-}
-
-/// Rows of some numbers, as columns of their own.
-#[derive(Clone, Debug, Default)]
-pub struct Part {
-    pub(super) inputs: Vec<f64>,
-    pub(super) successors: Vec<f64>,
-    pub(super) rewards: Vec<f64>,
-    pub(super) terminated: Vec<bool>,
-}
-
-impl Part {
-    /// The rows of these numbers.
-    pub fn of(rows: &Transitions<'_>, numbers: &[usize]) -> Self {
-        let n = rows.terminated.len();
-        let take = |from: &[f64]| -> Vec<f64> {
-            let width = from.len() / n.max(1);
-            numbers.iter().flat_map(|&i| from[i * width..(i + 1) * width].to_vec()).collect()
-        };
-        Self {
-            inputs: take(rows.inputs),
-            successors: take(rows.successors),
-            rewards: take(rows.rewards),
-            terminated: numbers.iter().map(|&i| rows.terminated[i]).collect(),
-        }
-    }
-
-    /// Let go of all rows, and keep the memory.
-    pub(super) fn clear(&mut self) {
-        [&mut self.inputs, &mut self.successors, &mut self.rewards].into_iter().for_each(Vec::clear);
-        self.terminated.clear();
-    }
-
-    /// As the model learns them.
-    pub fn rows(&self) -> Transitions<'_> {
-        let Self { inputs, successors, rewards, terminated } = self;
-        Transitions { inputs, successors, rewards, terminated }
+    ) -> Result<(World, ChosenElements), WorldError> {
+        let (inputs, states) = self.kernels(&normal.kinds, normal.inputs.dim() - normal.states.dim());
+        let (before, after, chosen) =
+            elements.choose((&normal.inputs, &inputs), (&normal.states, &states), rows, usable)?;
+        let rewards = rows.rewards.len().checked_div(rows.terminated.len()).unwrap_or(0);
+        Ok((World::new(before, after, rewards)?, chosen))
     }
 }
 

@@ -65,6 +65,20 @@ pub enum WorldError {
         /// Elements of C.
         elements: usize,
     },
+    /// The lossy set has more elements than are allowed.
+    #[error(
+        "more than {elements} states are needed for all successors to be within a squared distance of {distance} of their hull; \
+         allow more of them or a larger distance"
+    )]
+    Uncovered {
+        /// Elements of C, at most.
+        elements: usize,
+        /// The squared distance, over the signal variance.
+        distance: f64,
+    },
+    /// No candidate of a pursuit explains enough.
+    #[error("no candidate explains more than {0} of where rows lead; ask for less")]
+    Unexplained(f64),
     /// Mass grows faster than the discount shrinks it: the linear system has a solution, and it is no value.
     #[error(
         "the model makes mass of nothing: spectral radius {radius:.4} times discount {discount} is not below 1; give \

@@ -6,6 +6,7 @@ use crate::action::{ActionSpace, first_largest};
 use crate::math::dense::{Matrix, Op, View, dot, product};
 use crate::math::kernel::Points;
 use crate::snapshot::{Ask, Snapshot};
+use std::borrow::Cow;
 
 /// States of rows, at most, at which a known reward is put into a published plan, and this is compared with the plan.
 const STATES_MAX: usize = 120;
@@ -114,8 +115,9 @@ pub struct Planned {
     pub plan: Plan,
     /// Values of actions like any other.
     pub snapshot: Snapshot,
-    /// Mean over the starts of the best action's value, and its deviation, where it has one.
-    pub value: f64,
+    /// Mean over the starts of the best action's value, and its deviation, where it has one. A plan on the hull has neither where the
+    /// tables as they are have no values.
+    pub value: Option<f64>,
     /// See there.
     pub error: Option<f64>,
     /// Spectral radius of M under the preferred actions; none where their system has no values.
@@ -143,13 +145,37 @@ pub struct Valued {
     pub refused: Vec<String>,
 }
 
+/// A table, projected where there is a hull to project on.
+fn on<'a>(hull: Option<&Matrix>, table: &'a Table) -> Cow<'a, Table> {
+    hull.map_or(Cow::Borrowed(table), |hull| Cow::Owned(table.projected(hull)))
+}
+
 impl Known<'_> {
     /// Plan for a reward, valued in the states `starts` (k, D).
     ///
     /// # Errors
     /// As [`Known::decided`] and [`Motion::support`]: more than [`UNSUPPORTED_MAX`] of what follows from the starts is supported by no row.
     pub fn plan(&self, wanted: Wanted<'_>, discount: f64, starts: &[f64]) -> Result<Planned, WorldError> {
-        let Decided { plan, model, from, value } = self.decided(wanted, discount, starts)?;
+        self.planned((wanted, discount), starts, None)
+    }
+
+    /// [`Known::plan`] by tables that are projected on the hull of C (Y6): its sweeps settle even where the model makes mass of nothing. It
+    /// prefers actions, and its values are none: stated and published are the values of what it prefers by the tables as they are, or
+    /// where these have none, no value and what the actions were preferred by. 0.2 ms for each action of each state.
+    ///
+    /// # Errors
+    /// As [`Known::plan`].
+    pub fn plan_on_hull(&self, wanted: Wanted<'_>, discount: f64, starts: &[f64]) -> Result<Planned, WorldError> {
+        self.planned((wanted, discount), starts, Some(&self.dynamics.hull()))
+    }
+
+    fn planned(
+        &self,
+        (wanted, discount): (Wanted<'_>, f64),
+        starts: &[f64],
+        hull: Option<&Matrix>,
+    ) -> Result<Planned, WorldError> {
+        let Decided { plan, model, from, value } = self.deciding((wanted, discount), starts, hull)?;
         let motion = model.motion()?;
         let (mut doubts, mut unsupported) = (Vec::new(), None);
         let evaluation = match motion.evaluate(&self.column(wanted, &model.inputs, &model.table), discount) {
@@ -159,7 +185,12 @@ impl Known<'_> {
                 Some(evaluation)
             }
             Err(why @ WorldError::Unstable { .. }) => {
-                doubts.push(format!("{why}; the plan stands within its bounds, and the model has no deviations"));
+                doubts.push(match hull {
+                    None => format!("{why}; the plan stands within its bounds, and the model has no deviations"),
+                    Some(_) => {
+                        format!("{why}; the written model ranks actions, and what the plan is worth is not known")
+                    }
+                });
                 None
             }
             Err(why) => return Err(why),
@@ -167,10 +198,21 @@ impl Known<'_> {
         if !plan.settled() {
             doubts.push(format!("the sweeps did not come to rest (change {:.1e}): doubt the values", plan.change));
         }
+        let (value, values) = match (hull, &evaluation) {
+            (None, _) => (Some(value), &plan.values[..]),
+            (Some(_), None) => (None, &plan.values[..]),
+            (Some(_), Some(evaluation)) => {
+                let q = evaluation.action_values(&from.table, &self.column(wanted, &from.inputs, &from.table))?;
+                let value = dot(q.col(0), &from.shares) / from.table.states() as f64;
+                (Some(value), evaluation.values().col(0))
+            }
+        };
         let some = self.some();
         let at_some = (&some[..], &self.dynamics.entries(&some, model.table.actions())?);
-        let (snapshot, error) = self.published((wanted, discount), &plan, (evaluation.as_ref(), &from), at_some)?;
-        let alike = self.alike(wanted, &plan, &snapshot, at_some)?;
+        let range = plan.bounds.1 - plan.bounds.0;
+        let (snapshot, error) =
+            self.published((wanted, discount), (values, range), (evaluation.as_ref(), &from), at_some)?;
+        let alike = self.alike(wanted, &plan, &snapshot, (at_some.0, &*on(hull, at_some.1)))?;
         if alike < ALIKE_MIN {
             doubts.push(format!(
                 "the written model prefers the plan's action in {:.0} % of the states: the reward jumps, or actions hardly differ; more \
@@ -187,6 +229,16 @@ impl Known<'_> {
     /// # Errors
     /// As [`Table::plan`], or a known reward is not finite there.
     pub fn decided(&self, wanted: Wanted<'_>, discount: f64, starts: &[f64]) -> Result<Decided, WorldError> {
+        self.deciding((wanted, discount), starts, None)
+    }
+
+    /// The same, by projected tables with a `hull`; the tables of the answer are those as they are.
+    fn deciding(
+        &self,
+        (wanted, discount): (Wanted<'_>, f64),
+        starts: &[f64],
+        hull: Option<&Matrix>,
+    ) -> Result<Decided, WorldError> {
         let choices = self.space.candidate_count();
         let at = |states: &[f64]| {
             let inputs = self.pairs(states);
@@ -199,11 +251,12 @@ impl Known<'_> {
         };
         let (inputs, table, rewards) = at(&self.dynamics.after().states())?;
         let unsupported_above = Some(UNSUPPORTED_ABOVE);
-        let plan = table.plan(&Planning { rewards: &rewards, discount, bounds: None, unsupported_above })?;
-        let shares = Plan::policy(choices, &plan.action_values(&table, &rewards)?);
+        let planned = on(hull, &table);
+        let plan = planned.plan(&Planning { rewards: &rewards, discount, bounds: None, unsupported_above })?;
+        let shares = Plan::policy(choices, &plan.action_values(&planned, &rewards)?);
         let model = Acting { inputs, table, shares };
         let (inputs, table, rewards) = at(starts)?;
-        let q = plan.action_values(&table, &rewards)?;
+        let q = plan.action_values(&on(hull, &table), &rewards)?;
         let shares = Plan::policy(choices, &q);
         let value = dot(&q, &shares) / table.states() as f64;
         Ok(Decided { plan, model, from: Acting { inputs, table, shares }, value })
@@ -392,17 +445,17 @@ impl Known<'_> {
         self.pairs(&states)
     }
 
-    /// The values of actions as they are published, and the deviation of the value at the starts, by the evaluation of the plan. A known
-    /// reward is put in at some inputs with their table, those that rows support.
+    /// The values of actions as they are published, of `values` at C within a `range`, and the deviation of the value at the starts, by the
+    /// evaluation of the plan. A known reward is put in at some inputs with their table, those that rows support.
     fn published(
         &self,
         (wanted, discount): (Wanted<'_>, f64),
-        plan: &Plan,
+        (values, range): (&[f64], f64),
         (evaluation, from): (Option<&Evaluation>, &Acting),
         (some, at_some): (&[f64], &Table),
     ) -> Result<(Snapshot, Option<f64>), WorldError> {
         let (dynamics, observed) = (self.dynamics, wanted.observed());
-        let mut weights = dynamics.weights(&plan.values, discount, observed);
+        let mut weights = dynamics.weights(values, discount, observed);
         if let Wanted::Known(reward) = wanted {
             let near = some.chunks_exact(dynamics.before().dim()).zip(at_some.unsupported(UNSUPPORTED_ABOVE));
             let near: Vec<f64> = near.filter(|(_, far)| !far).flat_map(|(input, _)| input.to_vec()).collect();
@@ -410,7 +463,6 @@ impl Known<'_> {
             let added = dynamics.nearest(inputs, &self.known_rewards(reward, inputs), RIDGE)?;
             weights.iter_mut().zip(added).for_each(|(weight, more)| *weight += more);
         }
-        let range = plan.bounds.1 - plan.bounds.0;
         let mut error = None;
         let spread = match evaluation {
             Some(evaluation) => {

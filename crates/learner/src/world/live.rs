@@ -4,7 +4,8 @@
 //! left to do when somebody asks. Two copies of the sums as they were some rows ago are kept. What the older one predicts of the rows
 //! since is compared with what came: so far ahead the model can be believed.
 
-use super::choice::Part;
+use super::elements::ElementRule;
+use super::part::Part;
 use super::{Chained, Choice, Choosing, Dynamics, Known, LOST_MAX, Normal, Reach, Transitions, World, WorldError};
 use crate::action::ActionSpace;
 use crate::allowance::Allowance;
@@ -112,7 +113,7 @@ impl Live {
         let piece = n.div_ceil(PIECES).max(1);
         let held: Vec<bool> = (0..n).map(|i| i / piece % GROUPS == GROUPS - 1).collect();
         let of = Chained { rows: rows.rows(), follows: &follows };
-        let (elements, seed) = (elements(settings), settings.seed);
+        let (elements, seed) = (&ElementRule::pivots(elements(settings)), settings.seed);
         let choice = Choosing { of, held: &held, space, elements, seed, keep_going, allowance }.choose(&normal)?;
         let (world, _) = choice.widths.begin(&normal, &rows.rows(), elements, &|_| true)?;
         let mut live = Self {

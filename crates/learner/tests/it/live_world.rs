@@ -242,6 +242,11 @@ fn it_plans_for_a_reward_that_no_row_had_and_its_reach_is_measured_by_rows_that_
         assert_eq!(usize::from(q.mean[1] > q.mean[0]), best, "at {x}: {:?}", q.mean);
     }
     assert!(planned.unsupported.unwrap() < 0.05 && planned.error.unwrap() > 0.0, "{planned:?}");
+    // On the hull of C mass spreads, so that values are others; what is preferred is worth nearly as much by the model as it is.
+    let on_hull = known.plan_on_hull(Wanted::Known(&reward), 0.9, &learned.starts()).unwrap();
+    let (most, value) = (planned.value.unwrap(), on_hull.value.unwrap());
+    assert!((value - most).abs() < 0.1 * most.abs() && on_hull.error.unwrap() > 0.0, "{value} {most}");
+    assert!(on_hull.plan.settled() && on_hull.plan.values != planned.plan.values);
     // The policy that acted stays where it is, in the mean.
     let (elements, from) = (known.dynamics.after().states(), vec![0.1]);
     let (model, at) = (known.acted(&elements).unwrap(), known.acted(&from).unwrap());

@@ -9,8 +9,8 @@ use criticd_learner::math::kernel::{Kernel, Metric};
 use criticd_learner::math::pursuit::{Pursuit, by_targets};
 use criticd_learner::snapshot::Inputs;
 use criticd_learner::world::{
-    Basis, Chained, Dynamics, LOST_MAX, Plan, Planning, Table, Transitions, UNSUPPORTED_ABOVE, UNSUPPORTED_MAX, World,
-    WorldError,
+    Basis, Chained, Dynamics, LOST_MAX, Plan, Planning, Pursuing, Table, Transitions, UNSUPPORTED_ABOVE,
+    UNSUPPORTED_MAX, World, WorldError,
 };
 use criticd_reference::explicit_seed;
 use criticd_reference::golden_world::{GivenCase, read};
@@ -225,6 +225,70 @@ fn weights_of_a_pursuit_leave_what_it_says_and_no_column_is_chosen_twice() {
         let share = found.gains[0] / (found.gains[0] + found.residuals[0]);
         let chosen = |enough: f64| by_targets(&columns, &targets, pursuit, (7, enough), &|| true).unwrap().chosen.len();
         assert!(chosen(1.001 * share) == 0 && chosen(0.999 * share) > 0, "{pursuit:?}");
+    }
+}
+
+#[test]
+fn a_pursuit_leaves_less_of_where_rows_lead_than_as_many_pivots() {
+    for (name, by) in
+        [("ols_3", Pursuit::Orthogonal), ("box_5", Pursuit::Backfitting), ("coarse_707", Pursuit::Orthogonal)]
+    {
+        let given = GivenCase::new(&read(name));
+        let (rows, (kernel, _), (after, ..)) = (given.rows(), given.kernels(), given.after());
+        let n = rows.terminated.len();
+        let inputs = Inputs::identity(rows.inputs.len() / n);
+        let pursued = |candidates: usize, enough: f64| {
+            let pursuing = Pursuing { by, candidates, enough, seed: 3 };
+            Basis::pursued(&inputs, kernel, (&rows, &after), &pursuing, 6)
+        };
+        // What least squares leaves of the targets.
+        let left = |before: &Basis| {
+            let mut world = World::new(before.clone(), after.clone(), 1).unwrap();
+            world.learn(&rows).unwrap();
+            let dynamics = world.solve(1e-6, f64::INFINITY).unwrap();
+            let found = dynamics.entries(rows.inputs, 1).unwrap();
+            let mut sum = 0.0;
+            for i in (0..n).filter(|&i| !rows.terminated[i]) {
+                let dim = after.dim();
+                let truth = after.features(&rows.successors[i * dim..(i + 1) * dim]);
+                // alpha = L_C^-T U'psi, so that L_C' alpha is what is predicted.
+                let factor = after.dictionary().factor();
+                let told = |k: usize| (k..after.len()).map(|c| factor.at(c, k) * found.mass().at(c, i)).sum::<f64>();
+                sum += (0..after.len()).map(|k| (truth.at(k, 0) - told(k)).powi(2)).sum::<f64>();
+            }
+            sum
+        };
+        let (pivots, _) = Basis::pivots(inputs.clone(), kernel, rows.inputs, 1e-6, 6);
+        let found = pursued(n, 0.0).unwrap();
+        assert_eq!((pivots.len(), found.len()), (6, 6), "{name}");
+        assert!(left(&found) < left(&pivots), "{name}: {} {}", left(&found), left(&pivots));
+        // The elements are of some of the candidates, the same for the same seed; and as many as explain enough.
+        assert!(pursued(n, 0.0).unwrap().is(&found) && !pursued(6, 0.0).unwrap().is(&found), "{name}");
+        assert!(pursued(n, 0.2).unwrap().len() < 6, "{name}");
+        assert_eq!(pursued(n, 1.0).unwrap_err(), WorldError::Unexplained(1.0));
+    }
+}
+
+#[test]
+fn a_lossy_set_is_the_reference_and_refused_where_it_does_not_fit() {
+    for name in ["ols_3", "terminated_106"] {
+        let case = read(name);
+        let given = GivenCase::new(&case);
+        let (rows, (_, kernel)) = (given.rows(), given.kernels());
+        let dim = rows.successors.len() / rows.terminated.len();
+        let followed = (0..rows.terminated.len()).filter(|&i| !rows.terminated[i]);
+        let states: Vec<f64> = followed.flat_map(|i| rows.successors[i * dim..(i + 1) * dim].to_vec()).collect();
+        let distance = case["lossy_delta"].as_f64().unwrap().powi(2) / kernel.signal_variance;
+        let lossy = |max: usize| Basis::lossy(&Inputs::identity(dim), kernel, &states, (distance, max));
+        let (basis, _) = lossy(80).unwrap();
+        let expected = criticd_reference::numbers(&case["expected"]["lossy"]["rows"]);
+        let expected: Vec<f64> = expected
+            .iter()
+            .flat_map(|i| rows.successors[*i as usize * dim..(*i as usize + 1) * dim].to_vec())
+            .collect();
+        assert_eq!(basis.states(), expected, "{name}");
+        let few = basis.len() - 1;
+        assert_eq!(lossy(few).unwrap_err(), WorldError::Uncovered { elements: few, distance });
     }
 }
 
