@@ -235,6 +235,9 @@ fn measure(of: &Setting, size: Size, seed: u64) -> Result<(), Box<dyn Error>> {
 /// All runs of a task: for each method (3,), each run and each iteration.
 type Runs = Vec<Vec<Vec<Iteration>>>;
 
+/// What a table says of an iteration of all runs of a method; none where there was no such iteration.
+type Told<'a> = &'a dyn Fn(&[Vec<Iteration>], usize) -> Option<String>;
+
 /// Mean over runs, and its standard error.
 fn over_runs(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
@@ -275,7 +278,7 @@ fn print_runs(of: &Setting, runs: &Runs) {
     println!("{}: return of random actions {random:.1}, of the policy by hand {hand:.1}\n", of.name);
     let names = Method::ALL.map(Method::name);
     let head: Vec<&str> = std::iter::once("rows").chain(names).collect();
-    let kinds: [(&str, &dyn Fn(&[Vec<Iteration>], usize) -> Option<String>); 4] = [
+    let kinds: [(&str, Told<'_>); 4] = [
         ("return, with its standard error", &|runs, k| {
             let (mean, error) = over_runs(&each(runs, k, &|of| of.earned)?);
             Some(format!("{mean:.1} ± {error:.1}"))

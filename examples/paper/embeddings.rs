@@ -88,15 +88,15 @@ struct Planned<'a> {
 }
 
 enum Acting<'a> {
-    Planned(Planned<'a>),
-    Fitted(Fitted),
+    Planned(Box<Planned<'a>>),
+    Fitted(Box<Fitted>),
 }
 
 impl Acting<'_> {
     /// Q (k A,) in states (k, D).
     fn values(&self, states: &[f64]) -> Vec<f64> {
         let Planned { of, space, kernel, elements, weights } = match self {
-            Self::Planned(of) => of,
+            Self::Planned(of) => &**of,
             Self::Fitted(of) => return of.values(states),
         };
         let dim = of.lengths.len();
@@ -124,7 +124,7 @@ pub(crate) fn run(of: &Setting, method: Method, by: Chosen, seed: u64) -> Result
             let before = by_pivots(&seen, &over_inputs, by.elements);
             let fitted = Fitted::of(of, &seen, &before, by.noise)?;
             (found.planning, found.elements) = (fitted.took, (before.len(), 0));
-            Acting::Fitted(fitted)
+            Acting::Fitted(Box::new(fitted))
         } else {
             let began = Instant::now();
             let dynamics = learn(of, &seen, &space, (method, bandwidth, by), seed)?;
@@ -133,7 +133,7 @@ pub(crate) fn run(of: &Setting, method: Method, by: Chosen, seed: u64) -> Result
             let began = Instant::now();
             let planned = plan(of, &space, &dynamics)?;
             found.planning = began.elapsed().as_secs_f64() * 1e3;
-            Acting::Planned(planned)
+            Acting::Planned(Box::new(planned))
         };
         found.earned = of.returns(&mut |states| preferred(&space, &next.values(states)));
         acting = Some(next);
