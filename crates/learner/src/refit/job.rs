@@ -88,7 +88,7 @@ impl SecondKernel {
 
 impl RefitJob {
     /// What its search may spend. Where returns select and nobody asked for the refit, it has a second of the budget for each
-    /// [`ROWS_A_SECOND`] rows: a model of few rows is wanted soon, and soon followed by one of more.
+    /// 512 rows: a model of few rows is wanted soon, and soon followed by one of more.
     ///
     /// # Panics
     /// If the budget of the settings is negative, or no number.
