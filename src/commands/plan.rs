@@ -40,7 +40,7 @@ pub(crate) struct PlanCommand {
     heads: Option<PathBuf>,
     /// Plan by a model that is projected on the convex hull of its successors: it always comes to rest, also where the model makes
     /// mass of nothing. It has no values: what is printed and written is what the plan is worth by the model as it is
-    #[arg(long)]
+    #[arg(long, help_heading = "Model of the transition")]
     project: bool,
     #[command(flatten)]
     asked: AskedOptions,
