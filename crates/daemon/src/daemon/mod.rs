@@ -391,7 +391,10 @@ impl Daemon {
     ) -> Result<(), StartError> {
         let page = self.http.is_some().then_some(page);
         let run = move || monitor::run(&monitor, &notices, page.as_ref());
-        self.spawn("monitor", move || restarts.keep("monitor", || true, run))
+        self.spawn("monitor", move || {
+            telemetry::step_back();
+            restarts.keep("monitor", || true, run);
+        })
     }
 
     /// Start reading a table that is to be learned first.

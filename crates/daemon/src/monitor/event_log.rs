@@ -102,6 +102,9 @@ impl Marks {
         stand(&mut self.standing, &of);
         self.list.push_back(Mark { number: self.last, of, kernel_before, kernel_after: None, unlike: unlike_words });
         self.forget();
+        // Without a page nobody asks for news.
+        let first = self.list.front().map_or(u64::MAX, |mark| mark.number);
+        self.changed.retain(|&number| number >= first);
     }
 
     /// Where there are more than [`MARKS`], drop the oldest of a critic that has more than its own. One event adds one mark, so that

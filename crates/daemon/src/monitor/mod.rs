@@ -59,6 +59,8 @@ pub struct Monitor {
     status: Option<Arc<Status>>,
     /// Times that there was one.
     seconds: u64,
+    /// Which of these found the shares of each critic last.
+    found_at: Vec<u64>,
     /// When shares may be found again.
     shares_after: Instant,
 }
@@ -77,6 +79,7 @@ impl Monitor {
             last_row: None,
             status: None,
             seconds: 0,
+            found_at: vec![0; critics.len()],
             shares_after: Instant::now(),
         }
     }
@@ -163,18 +166,23 @@ impl Monitor {
         (0..self.rewards[index]).zip(came).map(judge).collect()
     }
 
-    /// Find the shares of one critic's variables, critic after critic: where its generation is another, and else about once a minute.
+    /// Find the shares of one critic's variables, of the one for which that was longest ago: where its generation is another, or a minute
+    /// has gone by.
     fn find_shares(&mut self) {
-        let critics = self.names.len().max(1) as u64;
-        let (index, round) = ((self.seconds % critics) as usize, self.seconds / critics);
-        let Some(model) = self.board.evaluator(index) else { return };
-        let (generation, dim) = (model.snapshot().generation, model.snapshot().state_dim());
-        let known = self.board.judged(index);
-        let is_due = round.is_multiple_of((SHARES_S / critics).max(1));
-        let is_known = known.generation == generation && !known.shares.is_empty() && !is_due;
-        if is_known || Instant::now() < self.shares_after {
+        if Instant::now() < self.shares_after {
             return;
         }
+        let stale = |index: usize| {
+            let (model, known) = (self.board.evaluator(index)?, self.board.judged(index));
+            let is_due = self.seconds - self.found_at[index] >= SHARES_S || known.shares.is_empty();
+            (is_due || known.generation != model.snapshot().generation).then_some((index, model))
+        };
+        let found_at = |(index, _): &(usize, _)| self.found_at[*index];
+        let Some((index, model)) = (0..self.names.len()).filter_map(stale).min_by_key(found_at) else {
+            return;
+        };
+        self.found_at[index] = self.seconds;
+        let (generation, dim) = (model.snapshot().generation, model.snapshot().state_dim());
         let before = telemetry::used();
         let found = shares(0, &self.visited.places(model.snapshot()), &model);
         // Processor time: on a busy machine it takes longer, but no more of the others' time.
@@ -218,7 +226,6 @@ impl Monitor {
 
 /// Take in what the core tells until it ends, and pass it on to the page, if there is one: a page that does not keep up is waited for.
 pub(crate) fn run(monitor: &Mutex<Monitor>, notices: &Receiver<BusEvent>, page: Option<&Sender<BusEvent>>) {
-    telemetry::step_back();
     for notice in notices {
         let notice = monitor.lock().hear(notice, Clock::start().now().unix);
         let is_second = matches!(notice, BusEvent::Status(_));

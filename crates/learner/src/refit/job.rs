@@ -87,16 +87,17 @@ impl SecondKernel {
 }
 
 impl RefitJob {
-    /// What its search may spend. Where returns select and nobody asked for the refit, it has a second of the budget for each
-    /// 512 rows: a model of few rows is wanted soon, and soon followed by one of more.
+    /// What its search may spend. Where returns select, heads do not, and nobody asked for the refit, it has a second of the budget for
+    /// each 512 rows that it looks at: a model of few rows is wanted soon, and soon followed by one of more.
     ///
     /// # Panics
     /// If the budget of the settings is negative, or no number.
     pub fn allowance(&self) -> Allowance {
         let Settings { refit_budget_s: budget, action_value, .. } = &self.settings;
-        let is_soon_followed = action_value.is_none() && self.trigger != RefitTrigger::Requested;
-        let seconds = if self.settings.selects_by_returns() && is_soon_followed {
-            budget.min((self.window.len() as f64 / ROWS_A_SECOND).max(1.0))
+        let by_returns = self.settings.selects_by_returns() && !self.settings.learns_heads() && action_value.is_none();
+        let seconds = if by_returns && self.trigger != RefitTrigger::Requested {
+            let rows = self.window.count(self.first()..self.window.end());
+            budget.min((rows as f64 / ROWS_A_SECOND).max(1.0))
         } else {
             *budget
         };
