@@ -25,7 +25,7 @@ use criticd::world::{
     Basis, Dynamics, LOST_MAX, Plan, Planning, Pursuing, Table, UNSUPPORTED_ABOVE, World, WorldError,
 };
 use paper::embeddings::{Chosen, ITERATIONS, Iteration, Method, run};
-use paper::planning::{Fitted, STARTS, Seen, Setting, numbers, preferred, settings};
+use paper::planning::{Fitted, STARTS, Seen, Setting, by_pivots, numbers, preferred, settings, successors_by_pivots};
 use paper::show::{self, Out};
 use std::error::Error;
 use std::time::Instant;
@@ -192,16 +192,15 @@ fn measure(of: &Setting, size: Size, seed: u64) -> Result<(), Box<dyn Error>> {
     seen.gather(of, size.rows, seed, None);
     let (states, inputs) = (of.lengths.len(), of.lengths.len() + space.width());
     let (over_states, over_inputs) = of.kernels(space.width(), 1.0);
-    let (of_inputs, of_states) = (Inputs::identity(inputs), Inputs::identity(states));
     let after = match size.lossy {
-        0.0 => Basis::pivots(of_states, &over_states, &seen.successors, 1e-6, size.states).0,
-        distance => Basis::lossy(&of_states, &over_states, &seen.successors, (distance, size.states))?.0,
+        0.0 => successors_by_pivots(&seen.successors, states, &over_states, size.states),
+        distance => Basis::lossy(&Inputs::identity(states), &over_states, &seen.successors, (distance, size.states))?.0,
     };
     let before = match size.candidates {
-        0 => Basis::pivots(of_inputs, &over_inputs, &seen.inputs, 1e-6, size.elements).0,
+        0 => by_pivots(&seen, &over_inputs, size.elements),
         candidates => {
             let pursuing = Pursuing { by: Pursuit::Orthogonal, candidates, enough: 0.0, seed };
-            Basis::pursued(&of_inputs, &over_inputs, (&seen.rows(), &after), &pursuing, size.elements)?
+            Basis::pursued(&Inputs::identity(inputs), &over_inputs, (&seen.rows(), &after), &pursuing, size.elements)?
         }
     };
     let q = Fitted::of(of, &seen, &before, size.noise)?;

@@ -6,15 +6,13 @@
 //! \[L16\] G. Lever, J. Shawe-Taylor, R. Stafford, Cs. Szepesvari, *Compressed Conditional Mean Embeddings for Model-Based
 //! Reinforcement Learning*, AAAI 2016.
 
-use super::planning::{Fitted, Seen, Setting, TOLERANCE, asked, by_pivots, preferred, successors_by_pivots};
+use super::planning::{Fitted, Seen, Setting, asked, by_pivots, preferred, successors_by_pivots};
 use criticd::learner::action::ActionSpace;
-use criticd::learner::random::mix;
 use criticd::math::dense::{Matrix, dot};
-use criticd::math::hull::{Reach, cover};
 use criticd::math::kernel::{Kernel, Points};
-use criticd::math::pursuit::{Pursuit, by_targets};
+use criticd::math::pursuit::Pursuit;
 use criticd::snapshot::Inputs;
-use criticd::world::{Basis, Dynamics, Part, Planning, Transitions, World, WorldError};
+use criticd::world::{Basis, Dynamics, Part, Planning, Pursuing, Transitions, World, WorldError};
 use std::error::Error;
 use std::time::Instant;
 
@@ -202,43 +200,19 @@ fn learn(
     let (over_states, over_inputs) = of.kernels(space.width(), bandwidth);
     let (dim, n, followed) = (of.lengths.len(), seen.terminated.len(), seen.followed());
     let (before, after) = if method == Method::Compressed {
-        let kept = cover(&over_states, dim, &followed, by.radius, n, Reach::Convex).chosen;
-        let kept: Vec<f64> = kept.iter().flat_map(|&k| followed[k * dim..(k + 1) * dim].to_vec()).collect();
-        (
-            pursued(seen, &over_inputs, (&over_states, &followed), (by.elements, seed)),
-            successors_by_pivots(&kept, dim, &over_states, n),
-        )
+        let distance = by.radius * by.radius / over_states.signal_variance;
+        let after = Basis::lossy(&Inputs::identity(dim), &over_states, &followed, (distance, n))?.0;
+        // D by matching pursuit of the successors, all weights fitted anew after each choice [L16, eq. 2, 3].
+        let targets = successors_by_pivots(&followed, dim, &over_states, TARGETS);
+        let pursuing = Pursuing { by: Pursuit::Backfitting, candidates: 2 * by.elements, enough: 0.0, seed };
+        let of_inputs = Inputs::identity(dim + space.width());
+        (Basis::pursued(&of_inputs, &over_inputs, (&seen.rows(), &targets), &pursuing, by.elements)?, after)
     } else {
         (by_pivots(seen, &over_inputs, n), successors_by_pivots(&followed, dim, &over_states, n))
     };
     let mut world = World::new(before, after, 1)?;
     world.learn(&seen.rows())?;
     world.solve(by.noise, f64::INFINITY)
-}
-
-/// D by matching pursuit of the successors, all weights fitted anew after each choice \[L16, eq. 2, 3\].
-fn pursued(
-    seen: &Seen,
-    kernel: &Kernel,
-    (over_states, followed): (&Kernel, &[f64]),
-    (elements, seed): (usize, u64),
-) -> Basis {
-    let n = seen.terminated.len();
-    let (all, dim) = (seen.inputs.len() / n, seen.successors.len() / n);
-    let mut targets = successors_by_pivots(followed, dim, over_states, TARGETS).features(&seen.successors);
-    (0..n).filter(|&i| seen.terminated[i]).for_each(|i| targets.col_mut(i).fill(0.0));
-    let mut candidates: Vec<usize> = (0..n).collect();
-    candidates.sort_by_key(|&i| mix(&[seed, i as u64]));
-    candidates.truncate(2 * elements);
-    let take = |rows: &[usize]| -> Vec<f64> {
-        rows.iter().flat_map(|&i| seen.inputs[i * all..(i + 1) * all].to_vec()).collect()
-    };
-    let points = Points::new(kernel.projected_dim(all), &kernel.project(all, &seen.inputs));
-    let mut columns = Matrix::zeros(n, candidates.len());
-    kernel.block(&points, &kernel.project(all, &take(&candidates)), &mut columns.view_mut());
-    let found = by_targets(&columns, &targets.transpose(), Pursuit::Backfitting, (elements, 0.0), &|| true);
-    let chosen: Vec<usize> = found.expect("nothing stops it").chosen.iter().map(|&j| candidates[j]).collect();
-    Basis::pivots(Inputs::identity(all), kernel, &take(&chosen), TOLERANCE, chosen.len()).0
 }
 
 /// The plan for the known reward, in the weights of D.

@@ -17,7 +17,7 @@ use std::time::Instant;
 /// Places that returns are counted from.
 pub(crate) const STARTS: usize = 20;
 /// Share of the signal variance below which nothing is left of any state.
-pub(crate) const TOLERANCE: f64 = 1e-6;
+const TOLERANCE: f64 = 1e-6;
 /// Steps of a chain of rows, at most.
 const CHAIN: u64 = 10;
 

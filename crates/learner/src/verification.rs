@@ -60,7 +60,7 @@ pub fn gather<'a>(sums: impl Iterator<Item = (&'a mut f64, f64)>, weight: &mut f
 }
 
 /// Share of errors in their 90 % interval, from 0 to 1; none of no errors. `scaled` are |z|: sizes of errors in stated standard
-/// deviations. Whether these have the factor in them says whoever asks.
+/// deviations. The caller decides whether these have the factor in them.
 pub fn coverage(scaled: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut inside, mut count) = (0_usize, 0_usize);
     for z in scaled {

@@ -592,9 +592,9 @@ impl Core {
         let SkippedRows { critic, from, to, why } = skipped;
         log::error!("event=rows_skipped critic={critic} from={from} to={to} why={why:?}");
         self.figures.skipped_rows += to - from;
-        let (critic_name, reason) = (critic.clone(), why.clone());
-        let skipped = wire::Event::RowsSkipped { critic: critic_name, from: *from, to: *to, reason };
-        self.out.push(event(skipped, now));
+        let (from, to) = (*from, *to);
+        let told = wire::Event::RowsSkipped { critic: critic.clone(), from, to, reason: why.clone() };
+        self.out.push(event(told, now));
         let message = format!("critic {critic} leaves out rows {from} to {to}: {why}");
         let (code, payload) = ("learner_failed", Vec::new());
         self.refusals.keep(Refused { time: now.unix, code, field: None, index: None, message, payload });

@@ -125,7 +125,7 @@ pub(super) struct Learning {
     core: Core,
     /// A table that is learned before anything that producers send.
     pub(super) warm: Option<Feeding>,
-    /// None where nobody watches.
+    /// Where the monitor hears of rows, events and status; none in tests without one.
     pub(super) feed: Option<EventBus>,
     pub(super) timings: Timings,
     pub(super) refit_restarts: Restarts,

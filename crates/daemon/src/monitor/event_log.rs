@@ -52,7 +52,7 @@ pub(crate) struct Marks {
     /// Of each critic by its name, as far as something has happened to it. A file of an earlier version has none of them.
     #[serde(default)]
     standing: BTreeMap<String, Standing>,
-    /// Numbers of those that have changed since they were last asked for.
+    /// Numbers of the marks that have changed since the last [`Marks::news`].
     #[serde(skip)]
     changed: Vec<u64>,
     #[serde(default)]

@@ -21,7 +21,7 @@ const STEEP_MIN: usize = 20;
 pub(crate) struct Shares {
     /// Visited states that it was taken over.
     pub(crate) states: usize,
-    /// Total Sobol index of each state variable, none of those that were not examined; of values of actions the action's comes last.
+    /// Total Sobol index of each state variable; none where a variable was not examined. Values of actions have one more, of the action.
     pub(crate) shares: Vec<Option<f64>>,
 }
 

@@ -122,6 +122,21 @@ impl Dictionary {
         Ok(out)
     }
 
+    /// Admit the states numbered `chosen` of `states` (n, D), row-major, in that order, without any that the elements before express to
+    /// within the tolerance. The numbers of those that were admitted.
+    pub fn admit_chosen(&mut self, states: &[f64], chosen: &[usize]) -> Vec<usize> {
+        let admit = |&k: &usize| {
+            let state = &states[k * self.dim..(k + 1) * self.dim];
+            let features = self.features(&self.kernel.project(self.dim, state));
+            let is_new = self.residual(features.col(0)) > self.tolerance;
+            if is_new {
+                self.admit(state, features.col(0));
+            }
+            is_new
+        };
+        chosen.iter().copied().filter(admit).collect()
+    }
+
     /// What makes the first `count` features, all columns among them, with the tolerance and the cap of all.
     pub(crate) fn first(&self, count: usize) -> Self {
         let Self { kernel, dim, tolerance, max, basis, factor, .. } = self.clone();

@@ -83,13 +83,7 @@ impl Given<'_> {
         };
         let mut dictionary =
             Dictionary::new(self.hyperparameters.kernel.clone(), dim, icd.dictionary.tolerance(), most);
-        for j in chosen {
-            let state = &candidates[j * dim..(j + 1) * dim];
-            let features = dictionary.features(&dictionary.kernel().project(dim, state));
-            if dictionary.residual(features.col(0)) > dictionary.tolerance() {
-                dictionary.admit(state, features.col(0));
-            }
-        }
+        dictionary.admit_chosen(&candidates, &chosen);
         dictionary.close();
         Ok(dictionary)
     }

@@ -87,8 +87,9 @@ impl SecondKernel {
 }
 
 impl RefitJob {
-    /// What its search may spend. Where returns select, heads do not, and nobody asked for the refit, it has a second of the budget for
-    /// each 512 rows that it looks at: a model of few rows is wanted soon, and soon followed by one of more.
+    /// What the search may spend. The whole budget is for critics of actions, critics with heads, selections by evidence, and refits that a
+    /// client has requested. Other refits have a second of it for each 512 rows that they look at, and at least one: a model of few rows is
+    /// wanted soon, and soon followed by one of more.
     ///
     /// # Panics
     /// If the budget of the settings is negative, or no number.

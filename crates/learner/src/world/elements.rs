@@ -109,11 +109,12 @@ impl Basis {
         (distance, max): (f64, usize),
     ) -> Result<(Self, Vec<usize>), WorldError> {
         let radius = (distance * kernel.signal_variance).sqrt();
-        let found = cover(kernel, inputs.dim(), &inputs.normalise(states), radius, max, Reach::Convex);
+        let states = inputs.normalise(states);
+        let found = cover(kernel, inputs.dim(), &states, radius, max, Reach::Convex);
         if found.distances.iter().filter(|of| **of > radius).count() > found.chosen.len() {
             return Err(WorldError::Uncovered { elements: max, distance });
         }
-        Ok(Self::unspanned(inputs, kernel, states, &found.chosen))
+        Ok(Self::unspanned(inputs, kernel, &states, &found.chosen))
     }
 
     /// Of the inputs of `rows` at most `max` that vector-valued matching pursuit (Y8) chooses, with the features of `after` of their
@@ -133,7 +134,8 @@ impl Basis {
         drawn.sort_by_cached_key(|&i| mix(&[pursuing.seed, i as u64]));
         drawn.truncate(PURSUED_ROWS.max(pursuing.candidates));
         let part = Part::of(rows, &drawn);
-        let places = kernel.project(dim, &inputs.normalise(&part.inputs));
+        let states = inputs.normalise(&part.inputs);
+        let places = kernel.project(dim, &states);
         let candidates = &places[..pursuing.candidates.min(drawn.len()) * width];
         let mut columns = Matrix::zeros(drawn.len(), candidates.len() / width);
         kernel.block(&Points::new(width, &places), candidates, &mut columns.view_mut());
@@ -145,23 +147,15 @@ impl Basis {
         if chosen.is_empty() {
             return Err(WorldError::Unexplained(pursuing.enough));
         }
-        Ok(Self::unspanned(inputs, kernel, &part.inputs, &chosen).0)
+        Ok(Self::unspanned(inputs, kernel, &states, &chosen).0)
     }
 
-    /// The states numbered `chosen` of `states` (n, D), row-major, in that order; without any that the ones before express. And their numbers.
+    /// The states numbered `chosen` of `states` (n, D), normalised, row-major, in that order; without any that the ones before express. And
+    /// their numbers.
     fn unspanned(inputs: &Inputs, kernel: &Kernel, states: &[f64], chosen: &[usize]) -> (Self, Vec<usize>) {
-        let dim = inputs.dim();
         let smallest = TOLERANCE * kernel.signal_variance;
-        let mut dictionary = Dictionary::new(kernel.clone(), dim, smallest, chosen.len());
-        let mut numbers = Vec::with_capacity(chosen.len());
-        for &k in chosen {
-            let state = inputs.normalise(&states[k * dim..(k + 1) * dim]);
-            let features = dictionary.features(&kernel.project(dim, &state));
-            if dictionary.residual(features.col(0)) > smallest {
-                dictionary.admit(&state, features.col(0));
-                numbers.push(k);
-            }
-        }
+        let mut dictionary = Dictionary::new(kernel.clone(), inputs.dim(), smallest, chosen.len());
+        let numbers = dictionary.admit_chosen(states, chosen);
         (Self::new(inputs.clone(), dictionary), numbers)
     }
 }

@@ -9,7 +9,7 @@ use criticd_learner::math::kernel::{Kernel, Metric};
 use criticd_learner::math::pursuit::{Pursuit, by_targets};
 use criticd_learner::snapshot::Inputs;
 use criticd_learner::world::{
-    Basis, Chained, Dynamics, LOST_MAX, Plan, Planning, Pursuing, Table, Transitions, UNSUPPORTED_ABOVE,
+    Basis, Chained, Dynamics, LOST_MAX, Part, Plan, Planning, Pursuing, Table, Transitions, UNSUPPORTED_ABOVE,
     UNSUPPORTED_MAX, World, WorldError,
 };
 use criticd_reference::explicit_seed;
@@ -23,35 +23,6 @@ fn case(name: &str) -> (GivenCase, World) {
     let (elements, _) = given.pursue(&after);
     let world = given.empty(after, &elements);
     (given, world)
-}
-
-/// The rows with these numbers.
-struct Some {
-    inputs: Vec<f64>,
-    successors: Vec<f64>,
-    rewards: Vec<f64>,
-    terminated: Vec<bool>,
-}
-
-impl Some {
-    fn of(rows: &Transitions<'_>, numbers: &[usize]) -> Self {
-        let n = rows.terminated.len();
-        let take = |from: &[f64]| -> Vec<f64> {
-            let width = from.len() / n;
-            numbers.iter().flat_map(|&i| from[i * width..(i + 1) * width].to_vec()).collect()
-        };
-        Self {
-            inputs: take(rows.inputs),
-            successors: take(rows.successors),
-            rewards: take(rows.rewards),
-            terminated: numbers.iter().map(|&i| rows.terminated[i]).collect(),
-        }
-    }
-
-    fn rows(&self) -> Transitions<'_> {
-        let Self { inputs, successors, rewards, terminated } = self;
-        Transitions { inputs, successors, rewards, terminated }
-    }
 }
 
 fn numbers(of: &Matrix) -> Vec<f64> {
@@ -81,7 +52,7 @@ fn rows_one_by_one_in_another_order_or_in_two_halves_give_the_sums_of_the_batch(
         let (rows, n) = (given.rows(), given.rows().terminated.len());
         let learned = |numbers: &[usize], piece: usize| {
             let mut world = empty.clone();
-            numbers.chunks(piece).for_each(|some| world.learn(&Some::of(&rows, some).rows()).unwrap());
+            numbers.chunks(piece).for_each(|some| world.learn(&Part::of(&rows, some).rows()).unwrap());
             world
         };
         let all: Vec<usize> = (0..n).collect();
@@ -190,7 +161,7 @@ fn a_deviation_does_not_depend_on_the_pieces_that_rows_come_in() {
     let (rows, n) = (given.rows(), given.rows().terminated.len());
     let variance = |piece: usize, observed: Option<usize>| {
         let mut sums = found.deviation(&dynamics, (&at, &starting), 0, observed).unwrap();
-        (0..n).collect::<Vec<_>>().chunks(piece).for_each(|some| sums.add(&Some::of(&rows, some).rows(), 1.0));
+        (0..n).collect::<Vec<_>>().chunks(piece).for_each(|some| sums.add(&Part::of(&rows, some).rows(), 1.0));
         sums.variance(1.0)
     };
     let whole = variance(n, Some(0));
