@@ -54,8 +54,8 @@ pub(super) struct WorldOptions {
     /// States that it expresses successors in, at most [default: 150]
     #[arg(long, value_name = "N", value_parser = given::at_least_one)]
     model_successors: Option<usize>,
-    /// How they are chosen: pivots, or lossy (one row after the other, each whose successor is further than --model-tolerance from the
-    /// convex hull of those before; refused where --model-successors do not suffice) [default: pivots]
+    /// How they are chosen: pivots, or lossy (one row after the other, each whose successor's squared distance from the convex hull of
+    /// those before is above --model-tolerance; refused where --model-successors do not suffice) [default: pivots]
     #[arg(long, value_name = "RULE")]
     model_successors_by: Option<SuccessorsBy>,
     /// Squared distance that is near enough, in parts of the kernel's variance: of what is no pivot from what pivots express, or with
@@ -331,8 +331,7 @@ impl WorldOptions {
 /// Why there is no model of a table, with the options that help.
 fn fault(path: &Path, why: WorldError) -> Failure {
     let options = match why {
-        WorldError::Lost { .. } => "--model-successors",
-        WorldError::Uncovered { .. } => "--model-successors, --model-tolerance",
+        WorldError::Lost { .. } | WorldError::Uncovered { .. } => "--model-successors, --model-tolerance",
         WorldError::Unexplained(_) => "--model-gain",
         why => return in_file(path, why),
     };

@@ -101,8 +101,9 @@ impl ModelFootprint {
         // gives the weights and of the one before, the system with its cut chains and the buffer that it is factored in; two halves
         // for what both posteriors were made of, with their running chains.
         let squares = 10 + usize::from(settings.variance == VarianceKind::Clustered);
-        // The variance of the snapshot that answers, and of the next one while both are there, as it is and laid out.
-        let snapshots = 2;
+        // The variance of the snapshot that answers, of the next one while both are there, and of an earlier one that the monitor has not
+        // let go of, as it is and laid out.
+        let snapshots = 3;
         let slots = settings.backfill_rows + settings.refresh_rows;
         // Until the dictionary is full the recent rows are kept with what they added to B, which are two vectors, their scores and
         // the cuts behind them, which are two more: a new element needs them. White noise has no traces.

@@ -14,7 +14,7 @@ use crate::snapshot::Inputs;
 
 /// Share of the signal variance below which nothing is left of a state.
 const TOLERANCE: f64 = 1e-6;
-/// Rows that a pursuit goes by, at most.
+/// Rows that a pursuit goes by, at most, unless it has more candidates.
 const PURSUED_ROWS: usize = 4000;
 
 /// How many elements D and C have at most, and how they are chosen.
@@ -118,7 +118,7 @@ impl Basis {
     }
 
     /// Of the inputs of `rows` at most `max` that vector-valued matching pursuit (Y8) chooses, with the features of `after` of their
-    /// successors as targets. It goes by 4000 rows at most, of more by some drawn at random.
+    /// successors as targets. Of more than 4000 rows, and more than there are candidates, it goes by some drawn at random.
     ///
     /// # Errors
     /// No candidate explains enough.
