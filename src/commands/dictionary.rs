@@ -28,7 +28,8 @@ pub(super) struct DictionaryOptions {
     pub(super) tolerance: Option<f64>,
     /// Rule that selects the dictionary: icd (pivoted incomplete Cholesky: covers the states), returns (half of it by the returns of
     /// value and heads), omp-td or omp-brm (orthogonal matching pursuit of the reward); auto is icd unless that is full with a
-    /// trace gap above 5 nats, where all four are compared by the squared error of later returns [default: icd; where `fit` selects a
+    /// trace gap above 5 nats, where all four are compared by the squared error of later returns; another has to err less than icd by
+    /// more than chance [default: icd; where `fit` selects a
     /// model and budget is left auto, but not with actions, white noise, or importance ratios]
     #[arg(long, value_name = "RULE", conflicts_with = "dictionary")]
     pub(super) dictionary_by: Option<RuleChoice>,
@@ -157,8 +158,10 @@ fn only_icd(given: &Given<'_>) -> bool {
 
 /// How rules compare, for programs.
 pub(super) fn compared_to_json(compared: &[Compared]) -> Value {
-    let one =
-        |of: &Compared| json!({"rule": of.by.name(), "elements": of.elements, "relative_squared_error": of.error});
+    let one = |of: &Compared| {
+        json!({"rule": of.by.name(), "elements": of.elements, "relative_squared_error": of.error,
+               "standard_error": of.standard_error})
+    };
     compared.iter().map(one).collect()
 }
 

@@ -349,6 +349,8 @@ fn rules_for_the_dictionary_are_compared_by_later_returns() {
     assert_eq!(rules(&fitted), ["icd", "returns", "omp-td", "omp-brm"]);
     let error = |rule: usize| fitted["dictionaries"][rule]["relative_squared_error"].as_f64().unwrap();
     assert!(error(1) < error(0), "returns find where the wave is: {}", fitted["dictionaries"]);
+    let chance = |rule: usize| fitted["dictionaries"][rule]["standard_error"].as_f64().unwrap();
+    assert!(chance(0) == 0.0 && chance(1) > 0.0, "{}", fitted["dictionaries"]);
     // Discount 0 makes both pursuits the same one, of the wave itself.
     assert_eq!(error(2), error(3));
     // The error of ICD is that of a model which has learned the first part alone.

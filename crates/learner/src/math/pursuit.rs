@@ -9,12 +9,15 @@ mod vectors;
 
 pub use vectors::{Pursued, Pursuit, by_targets};
 
-use super::dense::{Matrix, Op, Singular, View, ViewMut, axpy, dot, multiply, product, solve_general};
+use super::dense::{Matrix, Op, Scratch, Singular, View, ViewMut, axpy, dot, multiply, product};
+use super::dense::{solve_general, solve_general_into};
 use super::evidence::KeepGoing;
 use super::kernel::{Kernel, Points};
 
 /// Residual variance relative to k(x, x) below which a candidate is spanned by the elements chosen so far.
 const SPANNED: f64 = 1e-9;
+/// Products of a matrix with single columns that take as long as the product with all columns at once, over the number of these.
+const PRODUCTS: usize = 10;
 
 /// The regression that elements should explain: rows and their returns.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +78,10 @@ struct ByReturns<'a> {
     projector: Matrix,
     /// w' of `rows` (chosen, c).
     projected: Matrix,
+    /// Sums of squares of `rows` (c,).
+    energies: Vec<f64>,
     chosen: Vec<usize>,
+    /// Which candidates are neither chosen nor spanned: nothing is brought along of the others.
     left: Vec<bool>,
 }
 
@@ -90,9 +96,11 @@ impl<'a> ByReturns<'a> {
             out
         };
         let places = kernel.project(dim, of.states);
+        let rows = block(&places, n);
         let mut out = Self {
             of,
-            rows: block(&places, n),
+            energies: (0..count).map(|j| dot(rows.col(j), rows.col(j))).collect(),
+            rows,
             own: block(&elements, count),
             residuals: of.targets.clone(),
             projector: Matrix::zeros(n, 0),
@@ -122,8 +130,7 @@ impl<'a> ByReturns<'a> {
         let smallest = SPANNED * self.of.kernel.diagonal();
         let mut best: Option<(usize, f64)> = None;
         for j in (0..count).filter(|&j| self.left[j] && self.unexplained(j) > smallest) {
-            let column = self.rows.col(j);
-            let energy = dot(column, column) - dot(self.projected.col(j), self.projected.col(j));
+            let energy = self.energies[j] - dot(self.projected.col(j), self.projected.col(j));
             let explained: f64 = (0..correlations.cols()).map(|h| correlations.at(j, h).powi(2)).sum();
             // Numerator and denominator each with the factor delta^2 that makes a coordinate of the column.
             let gain = explained / (self.of.ratio * self.unexplained(j) + energy.max(0.0));
@@ -164,19 +171,19 @@ impl<'a> ByReturns<'a> {
             let along = dot(&w, self.of.targets.col(h));
             axpy(self.residuals.col_mut(h), -along, &w);
         }
-        let count = self.left.len();
-        for (j, &value) in others.iter().enumerate() {
-            axpy(self.rows.col_mut(j), -value, feature);
-            axpy(self.own.col_mut(j), -value, others);
-        }
-        // The rows of `projected` follow the columns that they are products with.
         let along: Vec<f64> = (0..before).map(|t| dot(self.projector.col(t), feature)).collect();
-        let mut projected = Matrix::zeros(before + 1, count);
-        for (j, &value) in others.iter().enumerate() {
+        let mut projected = Matrix::zeros(before + 1, self.left.len());
+        for (j, &value) in others.iter().enumerate().filter(|&(j, _)| self.left[j]) {
+            axpy(self.own.col_mut(j), -value, others);
+            // All that is wanted of a column of rows, while it is at hand.
+            let column = self.rows.col_mut(j);
+            axpy(column, -value, feature);
+            self.energies[j] = dot(column, column);
+            // The rows of `projected` follow the columns that they are products with.
             let to = projected.col_mut(j);
-            to[..along.len()].copy_from_slice(self.projected.col(j));
-            axpy(&mut to[..along.len()], -value, &along);
-            to[along.len()] = dot(&w, self.rows.col(j));
+            to[..before].copy_from_slice(self.projected.col(j));
+            axpy(&mut to[..before], -value, &along);
+            to[before] = dot(&w, column);
         }
         self.projected = projected;
         self.projector.resize(feature.len(), before + 1);
@@ -314,23 +321,23 @@ fn greedy(
     max: usize,
     keep_going: KeepGoing<'_>,
 ) -> Result<Option<ChosenFeatures>, Singular> {
-    let (n, count) = (of.now.rows() as f64, of.now.cols());
+    let (rows, count) = (of.now.rows(), of.now.cols());
     let response = product(left, Op::Transposed, of.rewards.view(), Op::Plain);
+    // Where a good part is chosen, one product of matrices takes less than the products with one column each.
+    let all = (max >= count / PRODUCTS).then(|| product(left, Op::Transposed, right.view(), Op::Plain));
     let mut found = ChosenFeatures { error: root_mean_square(of.rewards), ..ChosenFeatures::default() };
-    let mut chosen: Vec<usize> = Vec::new();
-    // left' X of the chosen columns: each choice adds one.
-    let mut images = Matrix::zeros(count, 0);
-    let mut correlations = response.clone();
+    let (mut chosen, mut open): (Vec<usize>, _) = (Vec::new(), vec![true; count]);
+    // left' X of the chosen columns, and these: each choice adds one.
+    let (mut images, mut columns) = (Matrix::zeros(count, 0), Matrix::zeros(rows, 0));
+    let (mut correlations, mut errors) = (response.clone(), Matrix::default());
+    let (mut system, mut target, mut scratch) = (Matrix::default(), Matrix::default(), Scratch::default());
     loop {
         let strength = |j: usize| -> f64 {
             let sum: f64 = (0..correlations.cols()).map(|h| correlations.at(j, h).powi(2)).sum();
-            sum.sqrt() / n
+            sum.sqrt() / rows as f64
         };
-        let open = (0..count).filter(|j| !chosen.contains(j));
-        let best = open.fold(None, |best: Option<(usize, f64)>, j| match best {
-            Some((_, most)) if strength(j) <= most => best,
-            _ => Some((j, strength(j))),
-        });
+        let strengths = (0..count).filter(|&j| open[j]).map(|j| (j, strength(j)));
+        let best = strengths.reduce(|best, next| if next.1 <= best.1 { best } else { next });
         found.left = best.map_or(0.0, |(_, strength)| strength);
         let best = best.filter(|&(_, strength)| strength > of.enough && chosen.len() < max);
         let Some((feature, correlation)) = best else { return Ok(Some(found)) };
@@ -340,26 +347,30 @@ fn greedy(
         found.steps.push(PursuitStep { feature, correlation, error: found.error });
         let k = chosen.len();
         chosen.push(feature);
+        open[feature] = false;
         images.resize(count, k + 1);
-        let out = ViewMut::column(images.col_mut(k));
-        multiply(out, false, 1.0, left, Op::Transposed, View::column(right.col(feature)), Op::Plain);
-        let mut system = Matrix::zeros(k + 1, k + 1);
-        let mut target = Matrix::zeros(k + 1, response.cols());
+        match &all {
+            Some(all) => images.col_mut(k).copy_from_slice(all.col(feature)),
+            None => {
+                let out = ViewMut::column(images.col_mut(k));
+                multiply(out, false, 1.0, left, Op::Transposed, View::column(right.col(feature)), Op::Plain);
+            }
+        }
+        columns.resize(rows, k + 1);
+        columns.col_mut(k).copy_from_slice(right.col(feature));
+        system.renew(k + 1, k + 1);
+        target.renew(k + 1, response.cols());
         for (a, &i) in chosen.iter().enumerate() {
             (0..=k).for_each(|b| *system.at_mut(a, b) = images.at(i, b));
             *system.at_mut(a, a) += of.ridge;
             (0..response.cols()).for_each(|h| *target.at_mut(a, h) = response.at(i, h));
         }
-        found.weights = solve_general(&system, &target)?;
-        correlations.clone_from(&response);
-        multiply(correlations.view_mut(), true, -1.0, images.view(), Op::Plain, found.weights.view(), Op::Plain);
-        let mut errors = of.rewards.clone();
-        for h in 0..errors.cols() {
-            chosen
-                .iter()
-                .enumerate()
-                .for_each(|(a, &i)| axpy(errors.col_mut(h), -found.weights.at(a, h), right.col(i)));
-        }
+        solve_general_into(&system, &target, &mut found.weights, &mut scratch)?;
+        let weights = found.weights.view();
+        correlations.assign(&response);
+        multiply(correlations.view_mut(), true, -1.0, images.view(), Op::Plain, weights, Op::Plain);
+        errors.assign(of.rewards);
+        multiply(errors.view_mut(), true, -1.0, columns.view(), Op::Plain, weights, Op::Plain);
         found.error = root_mean_square(&errors);
     }
 }

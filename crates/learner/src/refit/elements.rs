@@ -27,6 +27,8 @@ const HEADS: usize = 64;
 const TAUGHT: f64 = 0.8;
 /// Largest weight that may be missing of a return that counts as complete.
 const MISSING: f64 = 0.01;
+/// Stretches of the later rows that the differences between rules scatter over.
+const STRETCHES: usize = 20;
 /// Trace gap of a full dictionary above which another rule may be worth it, nats.
 pub const GAP: f64 = 5.0;
 
@@ -184,7 +186,8 @@ impl Given<'_> {
             later.extend(of.rows, split..of.rows.len());
             let heads = asked(of.settings, of.hyperparameters.noise_variance);
             let returns = complete_returns(&heads, &later);
-            if returns.iter().all(|known| relative_error(known, |_| 0.0).is_none()) {
+            let count = later.len();
+            if returns.iter().all(|known| relative_errors(known, count, |_| 0.0).is_none()) {
                 return Ok(Vec::new());
             }
             let settings = Settings { heads: heads.clone(), ..of.settings.clone() };
@@ -198,15 +201,24 @@ impl Given<'_> {
                 let snapshot = model.sound_snapshot(false)?;
                 let found = snapshot.means_of_heads(&later.states, &snapshot.places_of_heads(&heads));
                 let mean = found.expect("states of rows are finite");
-                let errors: Vec<f64> = returns
+                let errors: Vec<[f64; STRETCHES]> = returns
                     .iter()
                     .enumerate()
-                    .filter_map(|(h, known)| relative_error(known, |i| mean[(i, h)] - heads[h].level))
+                    .filter_map(|(h, known)| relative_errors(known, count, |i| mean[(i, h)] - heads[h].level))
                     .collect();
-                let error = (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64);
-                Ok(Compared { by, elements, error })
+                let mean = |k: usize| errors.iter().map(|of| of[k]).sum::<f64>() / errors.len() as f64;
+                Ok((by, elements, (!errors.is_empty()).then(|| std::array::from_fn(mean))))
             };
-            rules.iter().map(judge).collect()
+            let judged =
+                rules.iter().map(judge).collect::<Result<Vec<(_, _, Option<[f64; STRETCHES]>)>, BatchError>>()?;
+            let of_icd = judged.iter().find(|(by, ..)| *by == DictionaryBy::Icd).and_then(|(_, _, errors)| *errors);
+            let compared = |(by, elements, errors): (DictionaryBy, usize, Option<[f64; STRETCHES]>)| Compared {
+                by,
+                elements,
+                error: errors.map(|of| of.iter().sum()),
+                standard_error: errors.zip(of_icd).map(|(of, icd)| standard_error_of_difference(&of, &icd)),
+            };
+            Ok(judged.into_iter().map(compared).collect())
         })
     }
 }
@@ -280,12 +292,23 @@ fn complete_returns(heads: &[Head], rows: &Rows) -> Vec<Vec<(usize, f64)>> {
     heads.iter().map(of).collect()
 }
 
-/// Mean squared error over the variance of these returns; none where they do not vary.
-fn relative_error(known: &[(usize, f64)], value: impl Fn(usize) -> f64) -> Option<f64> {
+/// Mean squared error over the variance of these returns, of rows numbered below `count`, as the shares that stretches of these rows have
+/// in it; none where the returns do not vary.
+fn relative_errors(known: &[(usize, f64)], count: usize, value: impl Fn(usize) -> f64) -> Option<[f64; STRETCHES]> {
     let n = known.len() as f64;
     let mean = known.iter().map(|(_, y)| y).sum::<f64>() / n;
     let variance = known.iter().map(|(_, y)| (y - mean).powi(2)).sum::<f64>() / n;
-    let error = known.iter().map(|&(i, y)| (y - value(i)).powi(2)).sum::<f64>() / n;
+    let mut errors = [0.0; STRETCHES];
+    known.iter().for_each(|&(i, y)| errors[i * STRETCHES / count] += (y - value(i)).powi(2) / (n * variance));
     // A head that could not be solved for tells nothing of a dictionary.
-    (variance > 1e-12 * mean * mean && variance.is_normal() && error.is_finite()).then_some(error / variance)
+    let varies = variance > 1e-12 * mean * mean && variance.is_normal();
+    (varies && errors.iter().all(|error| error.is_finite())).then_some(errors)
+}
+
+/// Of the difference of two sums over stretches.
+fn standard_error_of_difference(a: &[f64; STRETCHES], b: &[f64; STRETCHES]) -> f64 {
+    let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| a - b).collect();
+    let count = STRETCHES as f64;
+    let mean = differences.iter().sum::<f64>() / count;
+    (differences.iter().map(|d| (d - mean).powi(2)).sum::<f64>() * count / (count - 1.0)).sqrt()
 }

@@ -117,13 +117,19 @@ pub struct Compared {
     pub elements: usize,
     /// Squared error of later returns over their variance, averaged over heads; none where no return was complete.
     pub error: Option<f64>,
+    /// Standard error of the difference of that from the error of ICD, over stretches of the rows; none where one of them is not known.
+    pub standard_error: Option<f64>,
 }
 
 impl Compared {
-    /// The rule that predicted later returns best, the first of equals and where no error is known; none of no rules.
+    /// The rule that predicted later returns best, the first of equals: ICD unless another erred less by more than the standard error of
+    /// the difference. The first where no error is known; none of no rules.
     pub fn best(compared: &[Self]) -> Option<DictionaryBy> {
         let error = |of: &Self| of.error.unwrap_or(f64::INFINITY);
-        compared.iter().min_by(|a, b| error(a).total_cmp(&error(b))).map(|best| best.by)
+        let icd = compared.iter().find(|of| of.by == DictionaryBy::Icd);
+        let clear = |of: &&Self| icd.is_none_or(|icd| error(icd) - error(of) > of.standard_error.unwrap_or(0.0));
+        let best = compared.iter().filter(clear).min_by(|a, b| error(a).total_cmp(&error(b)));
+        best.or(icd).map(|best| best.by)
     }
 }
 
@@ -426,4 +432,28 @@ fn outlying_returns(y: &[f64]) -> Option<Diagnostic> {
     let all = (y.iter().map(|y| (y - median).powi(2)).sum::<f64>() / y.len().max(1) as f64).sqrt();
     let outlying = deviation > 0.0 && furthest > OUTLYING_RETURN * deviation && furthest > FEW_OUTLIERS * all;
     outlying.then(|| Diagnostic::OutlyingReturns { deviations: furthest / deviation })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_rule_must_err_less_than_icd_by_more_than_chance() {
+        let of = |by, error, standard_error| Compared { by, elements: 1, error, standard_error };
+        let icd = of(DictionaryBy::Icd, Some(0.5), Some(0.0));
+        let returns = |error, chance| of(DictionaryBy::Returns, Some(error), Some(chance));
+        let best = |compared: &[Compared]| Compared::best(compared);
+        assert_eq!(best(&[icd, returns(0.4, 0.2)]), Some(DictionaryBy::Icd));
+        assert_eq!(best(&[icd, returns(0.4, 0.05)]), Some(DictionaryBy::Returns));
+        // What errs least may do so by chance, where another does not.
+        let noisy = of(DictionaryBy::OmpTd, Some(0.3), Some(0.3));
+        assert_eq!(best(&[icd, returns(0.4, 0.05), noisy]), Some(DictionaryBy::Returns));
+        assert_eq!(best(&[icd, returns(0.6, 0.01)]), Some(DictionaryBy::Icd));
+        // Any error is less than one that is not known.
+        let unknown = of(DictionaryBy::Icd, None, None);
+        assert_eq!(best(&[unknown, of(DictionaryBy::Returns, Some(0.9), None)]), Some(DictionaryBy::Returns));
+        assert_eq!(best(&[unknown, of(DictionaryBy::Returns, None, None)]), Some(DictionaryBy::Icd));
+        assert_eq!(best(&[]), None);
+    }
 }

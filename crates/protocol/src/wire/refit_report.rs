@@ -92,6 +92,7 @@ impl From<&DictionaryReport> for DictionaryFound {
             rule: of.by.name().to_owned(),
             elements: of.elements as u64,
             relative_squared_error: of.error.and_then(finite),
+            standard_error: of.standard_error.and_then(finite),
         };
         Self { rule: report.by.name().to_owned(), compared: report.compared.iter().map(compared).collect() }
     }

@@ -1098,6 +1098,8 @@ pub struct RuleFound {
     pub elements: u64,
     /// Squared error of later returns over their variance, averaged over values and heads; nil where no return was complete.
     pub relative_squared_error: Option<f64>,
+    /// Standard error of the difference of that from the error of `icd`, over stretches of the rows; nil where one of them is not known.
+    pub standard_error: Option<f64>,
 }
 
 /// What a second kernel gains for some of the heads.

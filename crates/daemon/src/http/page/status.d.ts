@@ -912,6 +912,8 @@ export interface RuleFound {
   relative_squared_error: number | null;
   /** `icd`, `returns`, `omp-td` or `omp-brm`. */
   rule: string;
+  /** Standard error of the difference of that from the error of `icd`, over stretches of the rows; nil where one of them is not known. */
+  standard_error: number | null;
 }
 
 /** A kernel at its best. */
