@@ -297,7 +297,10 @@ impl Fit {
         let report = Report {
             fit: &self,
             left_out: self.leave_one_out(&fitted, &rows)?,
-            hidden: self.hidden(&fitted.model, &rows),
+            hidden: match &fitted.report {
+                Some(found) if fitted.model.settings().action_value.is_none() => found.hidden,
+                _ => hidden::sign(&fitted.model, &rows, self.seed),
+            },
             fitted: &fitted,
             rows: &rows,
             snapshot: &snapshot,
@@ -451,14 +454,6 @@ impl Fit {
             self.state_kinds[d] = KindSetting::Known(StateKind::Periodic(found));
         }
         self.settings(rows)
-    }
-
-    /// Whether the state hides something of what follows, where rewards are followed into the future.
-    fn hidden(&self, model: &Model, rows: &Rows) -> Option<hidden::Sign> {
-        let settings = model.settings();
-        let follows = settings.noise == NoiseModel::Correlated && settings.discount > 0.0;
-        let alike = settings.action_value.is_none() && !self.forgetting.is_finite();
-        if follows && alike { hidden::sign(model, rows, self.seed) } else { None }
     }
 
     /// What heads rule out.

@@ -603,6 +603,7 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("the intervals had to be widened much", "moods", "idle z"),
     ("the budget ended the search: a larger --budget", "hurry", "returns"),
     ("what follows depends on more than the state", "swing without speed", "swing"),
+    ("; add what is missing to the state, such as a speed", "swing without speed", "swing"),
     ("leaves a trace gap of", "few elements", "idle z"),
     ("the dictionary is full and", "few elements", "idle z"),
     ("a larger --dictionary-max may predict better", "few elements", "idle z"),

@@ -11,6 +11,7 @@
 
 use crate::math::dense::{Matrix, Op, View, axpy, dot, multiply, solve_general};
 use crate::math::dictionary::{Dictionary, select};
+use crate::math::kernel::NoiseModel;
 use crate::math::returns::chains;
 use crate::model::Model;
 use crate::random::{mix, uniform};
@@ -21,7 +22,7 @@ const COPIES: usize = 12;
 /// Rows of a piece of a chain, which a copy weights as one.
 const PIECE: usize = 50;
 /// The newest rows that are looked at, at most; features, and states that the two are compared in.
-const ROWS_MAX: usize = 4000;
+pub(crate) const ROWS_MAX: usize = 4000;
 const FEATURES_MAX: usize = 120;
 const STATES_MAX: usize = 200;
 /// Of the signal variance: what the elements may leave of a state.
@@ -58,8 +59,14 @@ struct Targets {
 }
 
 /// Compare V of the first reward by kernel and ridge of `model`, which has learned `rows`. `seed` decides the copies. None where no row
-/// continues another one, all rewards are the same, or a system has no solution.
+/// continues another one, all rewards are the same, or a system has no solution; of values of actions, of rows that are forgotten, of
+/// white noise and without a future.
 pub fn sign(model: &Model, rows: &Rows, seed: u64) -> Option<Sign> {
+    let settings = model.settings();
+    let follows = settings.noise == NoiseModel::Correlated && settings.discount > 0.0;
+    if !follows || settings.action_value.is_some() || settings.forgetting.is_some() {
+        return None;
+    }
     let first = rows.len().saturating_sub(ROWS_MAX);
     let rows = &crate::off_policy::part(&model.about_level(rows), |i| i >= first);
     let follows = chains(rows);

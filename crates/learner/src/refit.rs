@@ -35,6 +35,7 @@ pub use search::{EvidenceKind, StructureReport};
 
 use crate::allowance::{self, Allowance};
 use crate::diagnostics::Diagnostic;
+use crate::hidden;
 use crate::math::evidence::KeepGoing;
 use crate::model::Model;
 use crate::settings::{Settings, rows_of_its_own};
@@ -92,6 +93,9 @@ pub fn run_within(job: &RefitJob, keep_going: KeepGoing<'_>, allowance: &Allowan
     look(keep_going)?;
     let mut candidate = run_centred(job, keep_going, allowance)?;
     candidate.report.findings.splice(0..0, said.iter().cloned());
+    let newest = candidate.from.max(job.window.end().saturating_sub(hidden::ROWS_MAX as u64));
+    candidate.report.hidden = hidden::sign(&candidate.model, &job.window.flatten_since(newest), job.seed);
+    look(keep_going)?;
     candidate.learn_world(job, keep_going)?;
     Ok(candidate)
 }

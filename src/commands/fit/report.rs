@@ -164,10 +164,9 @@ impl Report<'_> {
         });
         let hidden = self.hidden.filter(Sign::is_hidden).map(|sign| {
             format!(
-                "what follows depends on more than the state: values learned from single rewards and from whole returns differ by {:.1} \
-                 times what chance explains; add what is missing to the state, such as a speed or the variables of the row before, or \
-                 believe whole returns (--lambda 1 --variance clustered)",
-                sign.ratio
+                "{}; add what is missing to the state, such as a speed or the variables of the row before, or believe whole returns \
+                 (--lambda 1 --variance clustered)",
+                wire::hidden_state(sign.ratio)
             )
         });
         let ends = if snapshot.discount > 0.0 { strange_ends(self.rows) } else { Vec::new() };

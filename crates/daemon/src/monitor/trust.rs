@@ -13,8 +13,8 @@
 use super::calibration::CUT;
 use super::pairs::ModelEvidence;
 use super::refused::Cause;
-use crate::wire::Status;
 use crate::wire::status::{CriticStatus, DriftAlarm, RemovalStatus, TrustReason, TrustStatus};
+use crate::wire::{Status, hidden_state};
 use serde::{Deserialize, Serialize};
 
 /// Pairs below which nothing is concluded from them.
@@ -85,6 +85,7 @@ impl TrustCase<'_> {
         let world = self.of_world();
         let drifts = world.is_some();
         reasons.extend(world);
+        reasons.extend(self.of_state());
         let never = self.never();
         let evidence = match self.came {
             Came::Enough(evidence) if never.is_none() => Some(evidence),
@@ -345,6 +346,18 @@ impl TrustCase<'_> {
         Some(warning(unlike(alarm), remedy))
     }
 
+    /// The last refit has found that the state hides something, whether or not its model was adopted.
+    fn of_state(&self) -> Option<TrustReason> {
+        let found = self.critic.refit.last.as_ref()?.found.as_ref()?.hidden_state.as_ref()?;
+        found.hidden.then(|| {
+            warning(
+                hidden_state(found.ratio),
+                "Send what is missing with the state, such as a speed or the variables of the row before, or set lambda = 1 and variance = \
+                 \"clustered\".",
+            )
+        })
+    }
+
     /// For how long nothing has drifted, if that is watched: since the start, the adoption of the model in use, or the last change.
     fn quiet(&self) -> String {
         let Some(model) = &self.critic.model else { return "drift is not watched yet".into() };
@@ -478,7 +491,8 @@ mod tests {
     use crate::learner::Settings;
     use crate::learner::window::Window;
     use crate::wire::status::{
-        ActionsStatus, DriftStatus, InfluenceStatus, JournalStatus, ModelStatus, MovedVariable, RebuildStatus,
+        ActionsStatus, DriftStatus, HiddenFound, InfluenceStatus, JournalStatus, LastRefit, ModelStatus, MovedVariable,
+        RebuildStatus, RefitFound,
     };
     use rand::{RngExt as _, SeedableRng as _};
     use rand_chacha::ChaCha8Rng;
@@ -578,6 +592,21 @@ mod tests {
             found(&status, &critic, Came::TooFew(12), 1).1,
             "Not verified yet: 12 of 30 separate returns are known; nothing has drifted in the last 2 h."
         );
+    }
+
+    #[test]
+    fn what_the_state_hides_is_a_reason_until_a_refit_finds_nothing() {
+        let judge = |hidden| {
+            let sign = HiddenFound { ratio: 7.5, chains: 120, hidden };
+            let last = RefitFound { hidden_state: Some(sign), ..RefitFound::default() };
+            let mut critic = critic();
+            critic.refit.last = Some(LastRefit { found: Some(last), ..LastRefit::default() });
+            case(&status(), &critic, evidence(100, 0.4, 0.0, 0.91)).judge()
+        };
+        assert_eq!((judge(false).level.as_str(), judge(true).level.as_str()), ("good", "warn"));
+        let reason = judge(true).reasons.remove(0);
+        assert!(reason.text.contains("more than the state") && reason.text.contains("by 7.5 times"), "{}", reason.text);
+        assert!(reason.remedy.starts_with("Send what is missing with the state"), "{}", reason.remedy);
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub(super) fn report_of_rebuilt(
         trace_gap: model.solve()?.trace_gap(model.statistics()) * rewards,
         tolerance: dictionary.tolerance() / dictionary.kernel().diagonal(),
         rows_left_out: 0,
+        hidden: None,
         variables: variables(hyperparameters, inputs, dependence, support.as_ref().map(|(s, _)| &s[..])),
         directions: if factor { metric.directions(inputs.dim()) } else { Vec::new() },
         evidence_drop_by: support.map(|(_, by)| by),

@@ -4,6 +4,7 @@ use super::referee::SelectionReport;
 use super::screening::{Dependence, name, sampled};
 use super::search::{EvidenceKind, Found, Structure, StructureReport};
 use crate::diagnostics::Diagnostic;
+use crate::hidden::Sign;
 use crate::math::dense::Matrix;
 use crate::math::evidence::parameter_names;
 use crate::math::kernel::{Direction, Hyperparameters};
@@ -99,6 +100,8 @@ pub struct RefitReport {
     /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence has only proposed
     /// relevances then, and what is said of it above is none.
     pub selection: Option<SelectionReport>,
+    /// A sign of hidden state, or none of it; none where values of single rewards and of whole returns could not be compared.
+    pub hidden: Option<Sign>,
     /// How the new model did against the present one on rows that chose neither; none where there was nothing to compare it with.
     pub trial: Option<TrialReport>,
     /// How the sweeps of an improvement ended; none without one.

@@ -53,7 +53,7 @@ pub use status::Status;
 pub use v1::{
     Draft, Origin, decode_append_into, decode_ingest, decode_ingest_into, decode_request, origin, peek, read_request,
 };
-pub use wording::{diagnostic, held_bound, kinds_mismatch, lack, refit_error, relevance};
+pub use wording::{diagnostic, held_bound, hidden_state, kinds_mismatch, lack, refit_error, relevance};
 pub use world::{PlanRequest, PolicyAsked, RolloutRequest, STEPS_MAX, course_to_json, plan_to_json};
 
 use crate::rights::{Right, Rights};

@@ -1,7 +1,7 @@
 //! What a refit found, for events, the status and `fit --json`.
 
 use super::status::{
-    CandidateFound, DictionaryFound, DirectionFound, ImprovementFound, LambdaFound, RefitFound, RuleFound,
+    CandidateFound, DictionaryFound, DirectionFound, HiddenFound, ImprovementFound, LambdaFound, RefitFound, RuleFound,
     SelectionFound, SplitFound, StructureFound, TrialFound, VariableFound, WorldFound,
 };
 use super::wording::{diagnostic, relevance};
@@ -61,6 +61,11 @@ impl From<&RefitReport> for RefitFound {
             split: report.split.map(|found| SplitFound { gain: found.gain, heads: found.heads as u64 }),
             dictionary: report.dictionary.as_ref().map(DictionaryFound::from),
             selection: report.selection.as_ref().map(SelectionFound::from),
+            hidden_state: report.hidden.map(|found| HiddenFound {
+                ratio: found.ratio,
+                chains: found.chains as u64,
+                hidden: found.is_hidden(),
+            }),
             trial: report.trial.map(|found| TrialFound {
                 rows: found.rows as u64,
                 gain: found.gain,

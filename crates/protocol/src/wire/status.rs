@@ -1038,6 +1038,9 @@ pub struct RefitFound {
     /// How the new model did against the model before on rows that chose neither; nil where there was none to compare it with.
     #[serde(default)]
     pub trial: Option<TrialFound>,
+    /// Whether the state hides something of what follows; nil where that could not be found out.
+    #[serde(default)]
+    pub hidden_state: Option<HiddenFound>,
     /// How the sweeps of an improvement ended; nil if actions were not improved.
     #[serde(default)]
     pub improvement: Option<ImprovementFound>,
@@ -1061,6 +1064,19 @@ pub struct WorldFound {
     pub kernels: u64,
     /// Whether the budget ended before all were.
     pub out_of_time: bool,
+}
+
+/// How far values learned from single rewards and values learned from whole returns are apart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct HiddenFound {
+    /// Mean squared difference over what chance makes of it: about 1 where the state says all.
+    pub ratio: f64,
+    /// Chains looked at.
+    pub chains: u64,
+    /// Whether there are enough chains, and the ratio is so large that what follows depends on more than the state.
+    pub hidden: bool,
 }
 
 /// How a new model did against the one before on rows that chose neither.

@@ -71,6 +71,14 @@ fn period(variable: &str, found: Option<f64>, kept: Option<f64>) -> String {
     }
 }
 
+/// A sign of hidden state of this ratio, in words.
+pub fn hidden_state(ratio: f64) -> String {
+    format!(
+        "what follows depends on more than the state: values learned from single rewards and from whole returns differ by {ratio:.1} times \
+         what chance explains"
+    )
+}
+
 /// One diagnostic as a sentence.
 pub fn diagnostic(of: &Diagnostic) -> String {
     match of {
