@@ -29,7 +29,7 @@ pub(super) struct DictionaryOptions {
     /// Rule that selects the dictionary: icd (pivoted incomplete Cholesky: covers the states), returns (half of it by the returns of
     /// value and heads), omp-td or omp-brm (orthogonal matching pursuit of the reward); auto is icd unless that is full with a
     /// trace gap above 5 nats, where all four are compared by the squared error of later returns; another has to err less than icd by
-    /// more than chance [default: icd; where `fit` selects a
+    /// more than the standard error [default: icd; where `fit` selects a
     /// model and budget is left auto, but not with actions, white noise, or importance ratios]
     #[arg(long, value_name = "RULE", conflicts_with = "dictionary")]
     pub(super) dictionary_by: Option<RuleChoice>,
@@ -167,7 +167,11 @@ pub(super) fn compared_to_json(compared: &[Compared]) -> Value {
 
 /// The same for people, in one line.
 pub(super) fn compared_to_text(compared: &[Compared]) -> String {
-    let error = |of: &Compared| of.error.map_or_else(|| "unknown".into(), digits);
+    let error = |of: &Compared| {
+        let chance =
+            of.standard_error.filter(|_| of.by != DictionaryBy::Icd).map(|chance| format!(" ± {}", digits(chance)));
+        of.error.map_or_else(|| "unknown".into(), digits) + &chance.unwrap_or_default()
+    };
     let one = |of: &Compared| format!("{} {} ({} elements)", of.by.name(), error(of), of.elements);
     compared.iter().map(one).collect::<Vec<_>>().join(", ") + "; a constant has 1"
 }

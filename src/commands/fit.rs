@@ -297,10 +297,7 @@ impl Fit {
         let report = Report {
             fit: &self,
             left_out: self.leave_one_out(&fitted, &rows)?,
-            hidden: match &fitted.report {
-                Some(found) if fitted.model.settings().action_value.is_none() => found.hidden,
-                _ => hidden::sign(&fitted.model, &rows, self.seed),
-            },
+            hidden: self.hidden(&fitted, &rows),
             fitted: &fitted,
             rows: &rows,
             snapshot: &snapshot,
@@ -454,6 +451,14 @@ impl Fit {
             self.state_kinds[d] = KindSetting::Known(StateKind::Periodic(found));
         }
         self.settings(rows)
+    }
+
+    /// Whether the state hides something of what follows: as the selection has found, or by the values of the table.
+    fn hidden(&self, fitted: &Fitted, rows: &Rows) -> Option<hidden::Sign> {
+        match &fitted.report {
+            Some(found) if fitted.model.settings().action_value.is_none() => found.hidden,
+            _ => hidden::sign(&fitted.model, rows, self.seed),
+        }
     }
 
     /// What heads rule out.

@@ -280,8 +280,8 @@ pub struct Settings {
     pub tolerance: f64,
     /// Largest dictionary, at least 1.
     pub dictionary_max: usize,
-    /// Rule that chooses the dictionary of a refit; none for ICD, unless another one predicts later returns better where ICD fills
-    /// the dictionary.
+    /// Rule that chooses the dictionary of a refit; none for ICD, unless another one predicts later returns better by more
+    /// than the standard error where ICD fills the dictionary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dictionary_by: Option<DictionaryBy>,
     /// Correlation with the TD errors, or the Bellman residuals, at or below which OMP chooses no further element, not negative.

@@ -534,7 +534,7 @@ pub(super) static CRITIC: [Setting<Settings>; 47] = [
             ],
             "Rule that chooses the dictionary of a refit: \"icd\" (pivoted incomplete Cholesky), which covers the states; \"returns\", \
              half of it by the returns of values and heads; \"omp-td\" or \"omp-brm\", by the reward one row ahead; or \"auto\", icd, \
-             unless it fills the dictionary with a trace gap above 5 nats and returns predict later returns better."
+             unless it fills the dictionary with a trace gap above 5 nats and returns predict later returns better by more than the standard error."
         )
     },
     setting!(

@@ -102,9 +102,6 @@ impl Marks {
         stand(&mut self.standing, &of);
         self.list.push_back(Mark { number: self.last, of, kernel_before, kernel_after: None, unlike: unlike_words });
         self.forget();
-        // Without a page nobody asks for news.
-        let first = self.list.front().map_or(u64::MAX, |mark| mark.number);
-        self.changed.retain(|&number| number >= first);
     }
 
     /// Where there are more than [`MARKS`], drop the oldest of a critic that has more than its own. One event adds one mark, so that
@@ -118,8 +115,9 @@ impl Marks {
             *counts.entry(mark.of.event.critic()).or_default() += 1;
         }
         let place = self.list.iter().position(|mark| counts[&mark.of.event.critic()] > OWN);
-        if let Some(place) = place {
-            self.list.remove(place);
+        if let Some(mark) = place.and_then(|place| self.list.remove(place)) {
+            // Without a page nobody asks for news.
+            self.changed.retain(|&number| number != mark.number);
         }
     }
 
@@ -275,6 +273,7 @@ mod tests {
         (0..MARKS).for_each(|_| marks.event(rejected("quiet"), None));
         assert!(["quiet", "arm-0", "arm-98"].iter().all(|name| marks.of(name).count() == OWN));
         assert_eq!(marks.list.len(), 100 * OWN);
+        assert_eq!(marks.changed.len(), marks.list.len(), "of marks that are gone nothing is news");
         // Its own later events have displaced the change: it has not been answered all the same.
         assert!(marks.of("quiet").all(|mark| matches!(mark.of.event, Event::RefitRejected(_))));
         assert!(

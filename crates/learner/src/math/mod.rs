@@ -51,6 +51,7 @@ mod lanes;
 pub(crate) mod level;
 pub mod mixture;
 pub mod optimise;
+pub(crate) mod parts;
 pub mod posterior;
 pub mod pursuit;
 pub(crate) mod raw;

@@ -16,7 +16,7 @@ use super::kernel::{Kernel, Points};
 
 /// Residual variance relative to k(x, x) below which a candidate is spanned by the elements chosen so far.
 const SPANNED: f64 = 1e-9;
-/// Products of a matrix with single columns that take as long as the product with all columns at once, over the number of these.
+/// All columns, over the single columns whose products take as long as the product with all of them at once.
 const PRODUCTS: usize = 10;
 
 /// The regression that elements should explain: rows and their returns.
@@ -143,7 +143,9 @@ impl<'a> ByReturns<'a> {
 
     /// Make a candidate an element, unless those before it span it.
     fn take(&mut self, candidate: usize) {
-        self.left[candidate] = false;
+        if !std::mem::replace(&mut self.left[candidate], false) {
+            return;
+        }
         let residual = self.unexplained(candidate);
         if residual <= SPANNED * self.of.kernel.diagonal() {
             return;
@@ -323,8 +325,10 @@ fn greedy(
 ) -> Result<Option<ChosenFeatures>, Singular> {
     let (rows, count) = (of.now.rows(), of.now.cols());
     let response = product(left, Op::Transposed, of.rewards.view(), Op::Plain);
-    // Where a good part is chosen, one product of matrices takes less than the products with one column each.
-    let all = (max >= count / PRODUCTS).then(|| product(left, Op::Transposed, right.view(), Op::Plain));
+    // Where a good part may be chosen, one product of matrices takes less than the products with one column each. It is no larger than the
+    // columns.
+    let all =
+        (count <= rows && max >= count / PRODUCTS).then(|| product(left, Op::Transposed, right.view(), Op::Plain));
     let mut found = ChosenFeatures { error: root_mean_square(of.rewards), ..ChosenFeatures::default() };
     let (mut chosen, mut open): (Vec<usize>, _) = (Vec::new(), vec![true; count]);
     // left' X of the chosen columns, and these: each choice adds one.

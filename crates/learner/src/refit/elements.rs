@@ -11,6 +11,7 @@ use crate::math::dense::Matrix;
 use crate::math::dictionary::{Dictionary, StoppingRule};
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::Points;
+use crate::math::parts::sum_with_error;
 use crate::math::posterior::SolveError;
 use crate::math::pursuit::{Candidates, Regression, by_fixed_point, by_residual, by_returns, to_unit_norm};
 use crate::math::returns::chains;
@@ -27,8 +28,11 @@ const HEADS: usize = 64;
 const TAUGHT: f64 = 0.8;
 /// Largest weight that may be missing of a return that counts as complete.
 const MISSING: f64 = 0.01;
-/// Stretches of the later rows that the differences between rules scatter over.
-const STRETCHES: usize = 20;
+/// Stretches of the later rows that the differences between rules scatter over, at most, and at least for a comparison.
+const STRETCHES_MAX: usize = 20;
+const STRETCHES_MIN: usize = 8;
+/// Rows of a stretch at least, over what the mean return looks ahead: neighbouring stretches then have little in common.
+const STRETCH: f64 = 2.0;
 /// Trace gap of a full dictionary above which another rule may be worth it, nats.
 pub const GAP: f64 = 5.0;
 
@@ -167,7 +171,7 @@ impl Given<'_> {
     }
 
     /// Teach the first four fifths of the rows through a dictionary of each of these rules, and compare their predictions with
-    /// the returns of the others; of none, where no return of these is known to its end. `enough` and `max` are those of
+    /// the returns of the others; of none, where too few returns of these are known to their end, or none. `enough` and `max` are those of
     /// [`Given::select`].
     ///
     /// # Errors
@@ -186,10 +190,7 @@ impl Given<'_> {
             later.extend(of.rows, split..of.rows.len());
             let heads = asked(of.settings, of.hyperparameters.noise_variance);
             let returns = complete_returns(&heads, &later);
-            let count = later.len();
-            if returns.iter().all(|known| relative_errors(known, count, |_| 0.0).is_none()) {
-                return Ok(Vec::new());
-            }
+            let Some(stretches) = Stretches::of(&returns) else { return Ok(Vec::new()) };
             let settings = Settings { heads: heads.clone(), ..of.settings.clone() };
             let given = Given { settings: &settings, rows: &taught, ..*of };
             let icd = given.select(enough, max, keep_going)?;
@@ -201,24 +202,10 @@ impl Given<'_> {
                 let snapshot = model.sound_snapshot(false)?;
                 let found = snapshot.means_of_heads(&later.states, &snapshot.places_of_heads(&heads));
                 let mean = found.expect("states of rows are finite");
-                let errors: Vec<[f64; STRETCHES]> = returns
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(h, known)| relative_errors(known, count, |i| mean[(i, h)] - heads[h].level))
-                    .collect();
-                let mean = |k: usize| errors.iter().map(|of| of[k]).sum::<f64>() / errors.len() as f64;
-                Ok((by, elements, (!errors.is_empty()).then(|| std::array::from_fn(mean))))
+                let of_head = |(h, of): (usize, &Complete)| stretches.errors(of, |i| mean[(i, h)] - heads[h].level);
+                Ok((by, elements, returns.iter().enumerate().map(of_head).collect()))
             };
-            let judged =
-                rules.iter().map(judge).collect::<Result<Vec<(_, _, Option<[f64; STRETCHES]>)>, BatchError>>()?;
-            let of_icd = judged.iter().find(|(by, ..)| *by == DictionaryBy::Icd).and_then(|(_, _, errors)| *errors);
-            let compared = |(by, elements, errors): (DictionaryBy, usize, Option<[f64; STRETCHES]>)| Compared {
-                by,
-                elements,
-                error: errors.map(|of| of.iter().sum()),
-                standard_error: errors.zip(of_icd).map(|(of, icd)| standard_error_of_difference(&of, &icd)),
-            };
-            Ok(judged.into_iter().map(compared).collect())
+            Ok(stretches.compared(rules.iter().map(judge).collect::<Result<Vec<Judged>, BatchError>>()?))
         })
     }
 }
@@ -260,14 +247,23 @@ fn in_own_unit(mut returns: Vec<f64>) -> Option<Vec<f64>> {
     square.is_normal().then_some(returns)
 }
 
+/// What is known of the returns of one head.
+#[derive(Default)]
+struct Complete {
+    /// Rows that count, the last one first, and their returns.
+    known: Vec<(usize, f64)>,
+    /// Rows that these look ahead, in the mean: 1 / (1 - discount) within long chains.
+    reach: f64,
+}
+
 /// Of each head the rows that count for it and whose return is known to the end, but for a weight of [`MISSING`], and these returns.
 /// Nothing is known of a return that comes to a row without a label.
-fn complete_returns(heads: &[Head], rows: &Rows) -> Vec<Vec<(usize, f64)>> {
+fn complete_returns(heads: &[Head], rows: &Rows) -> Vec<Complete> {
     let successor = chains(rows);
     let of = |head: &Head| {
-        let mut known = Vec::new();
-        // Return, and the weight that it still misses.
-        let mut returns = vec![(0.0, 1.0); rows.len()];
+        let mut out = Complete::default();
+        // Return, the weight that it still misses, and the rows that it looks ahead.
+        let mut returns = vec![(0.0, 1.0, 0.0); rows.len()];
         for i in (0..rows.len()).rev() {
             let kept = head.continuation.of(rows, i);
             let dt = match (successor[i], rows.times.get(i)) {
@@ -275,40 +271,84 @@ fn complete_returns(heads: &[Head], rows: &Rows) -> Vec<Vec<(usize, f64)>> {
                 _ => 1.0,
             };
             let decay = kept * head.rate.discount(dt);
-            let (beyond, missing) = match successor[i] {
-                _ if rows.terminated[i] => (0.0, 0.0),
+            let (beyond, missing, reach) = match successor[i] {
+                _ if rows.terminated[i] => (0.0, 0.0, 0.0),
                 Some(next) => returns[next],
-                None => (0.0, 1.0),
+                None => (0.0, 1.0, 0.0),
             };
-            returns[i] = (head.paid(rows, i, kept) + decay * beyond, decay * missing);
+            returns[i] = (head.paid(rows, i, kept) + decay * beyond, decay * missing, 1.0 + decay * reach);
             if head.lacks_label(rows, i) {
-                returns[i] = (0.0, 1.0);
+                returns[i] = (0.0, 1.0, 0.0);
             } else if returns[i].1 < MISSING && head.count(rows, i) > 0.0 {
-                known.push((i, returns[i].0));
+                out.known.push((i, returns[i].0));
+                out.reach += returns[i].2;
             }
         }
-        known
+        out.reach /= out.known.len() as f64;
+        out
     };
     heads.iter().map(of).collect()
 }
 
-/// Mean squared error over the variance of these returns, of rows numbered below `count`, as the shares that stretches of these rows have
-/// in it; none where the returns do not vary.
-fn relative_errors(known: &[(usize, f64)], count: usize, value: impl Fn(usize) -> f64) -> Option<[f64; STRETCHES]> {
+/// Stretches of rows, all of one length but for a row.
+struct Stretches {
+    count: usize,
+    /// Rows of all of them.
+    rows: usize,
+}
+
+/// A rule, the elements that it chose, and its errors of each head by stretches, none where these are not known.
+type Judged = (DictionaryBy, usize, Vec<Option<Vec<f64>>>);
+
+impl Stretches {
+    /// Those of the rows with known returns; none where they are too few for [`STRETCHES_MIN`].
+    fn of(returns: &[Complete]) -> Option<Self> {
+        let varying: Vec<&Complete> = returns.iter().filter(|of| variance(&of.known).is_some()).collect();
+        // The last row of each stands first.
+        let rows = varying.iter().filter_map(|of| of.known.first()).map(|(i, _)| i + 1).max()?;
+        let reach = varying.iter().map(|of| of.reach).sum::<f64>() / varying.len() as f64;
+        let count = ((rows as f64 / (STRETCH * reach)) as usize).min(STRETCHES_MAX);
+        (count >= STRETCHES_MIN).then_some(Self { count, rows })
+    }
+
+    /// Mean squared error over the variance of these returns, as the shares that the stretches have in it; none where returns do not vary.
+    fn errors(&self, of: &Complete, value: impl Fn(usize) -> f64) -> Option<Vec<f64>> {
+        let scale = variance(&of.known)? * of.known.len() as f64;
+        let mut errors = vec![0.0; self.count];
+        of.known.iter().for_each(|&(i, y)| errors[i * self.count / self.rows] += (y - value(i)).powi(2) / scale);
+        // A head that could not be solved for tells nothing of a dictionary.
+        errors.iter().all(|error| error.is_finite()).then_some(errors)
+    }
+
+    /// How the rules compare, over the heads that are known under each of them.
+    fn compared(&self, judged: Vec<Judged>) -> Vec<Compared> {
+        let heads = judged.first().map_or(0, |(.., errors)| errors.len());
+        let solved = |(.., errors): &&Judged| errors.iter().any(Option::is_some);
+        let in_all = |h: &usize| judged.iter().filter(solved).all(|(.., errors)| errors[*h].is_some());
+        let shared: Vec<usize> = (0..heads).filter(in_all).collect();
+        let mean = |errors: &[Option<Vec<f64>>]| -> Option<Vec<f64>> {
+            let of_shared: Option<Vec<&Vec<f64>>> = shared.iter().map(|&h| errors[h].as_ref()).collect();
+            let of_shared = of_shared.filter(|of| !of.is_empty())?;
+            let at = |k: usize| of_shared.iter().map(|of| of[k]).sum::<f64>() / of_shared.len() as f64;
+            Some((0..self.count).map(at).collect())
+        };
+        let of_icd = judged.iter().find(|(by, ..)| *by == DictionaryBy::Icd).and_then(|(.., errors)| mean(errors));
+        let of = |(by, elements, errors): &Judged| {
+            let errors = mean(errors);
+            let apart = errors.as_ref().zip(of_icd.as_ref()).map(|(of, icd)| {
+                let differences: Vec<f64> = icd.iter().zip(of).map(|(icd, of)| icd - of).collect();
+                sum_with_error(&differences).1
+            });
+            Compared { by: *by, elements: *elements, error: errors.map(|of| of.iter().sum()), standard_error: apart }
+        };
+        judged.iter().map(of).collect()
+    }
+}
+
+/// Variance of known returns; none where they do not vary.
+fn variance(known: &[(usize, f64)]) -> Option<f64> {
     let n = known.len() as f64;
     let mean = known.iter().map(|(_, y)| y).sum::<f64>() / n;
     let variance = known.iter().map(|(_, y)| (y - mean).powi(2)).sum::<f64>() / n;
-    let mut errors = [0.0; STRETCHES];
-    known.iter().for_each(|&(i, y)| errors[i * STRETCHES / count] += (y - value(i)).powi(2) / (n * variance));
-    // A head that could not be solved for tells nothing of a dictionary.
-    let varies = variance > 1e-12 * mean * mean && variance.is_normal();
-    (varies && errors.iter().all(|error| error.is_finite())).then_some(errors)
-}
-
-/// Of the difference of two sums over stretches.
-fn standard_error_of_difference(a: &[f64; STRETCHES], b: &[f64; STRETCHES]) -> f64 {
-    let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| a - b).collect();
-    let count = STRETCHES as f64;
-    let mean = differences.iter().sum::<f64>() / count;
-    (differences.iter().map(|d| (d - mean).powi(2)).sum::<f64>() * count / (count - 1.0)).sqrt()
+    (variance > 1e-12 * mean * mean && variance.is_normal()).then_some(variance)
 }

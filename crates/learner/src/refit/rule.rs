@@ -1,4 +1,4 @@
-//! The rule that chooses the dictionary of a refit: as the settings say, or that which predicts later returns better.
+//! The rule that chooses the dictionary of a refit: as the settings say, or ICD unless another predicts later returns better.
 
 use super::elements::{GAP, pursuit, some_heads};
 use super::error::RefitError;

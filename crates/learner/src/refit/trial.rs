@@ -10,6 +10,7 @@ use super::look;
 use super::report::TrialReport;
 use crate::contest::Foretold;
 use crate::math::evidence::KeepGoing;
+use crate::math::parts::sum_with_error;
 use crate::math::returns::chains;
 use crate::model::Model;
 use crate::settings::Settings;
@@ -83,9 +84,7 @@ fn compare(
             }
         }
     }
-    let (parts, gain) = (parts as f64, gains.iter().sum::<f64>());
-    let about = gains.iter().map(|g| (g - gain / parts).powi(2)).sum::<f64>();
-    let standard_error = (about * parts / (parts - 1.0)).sqrt();
+    let (gain, standard_error) = sum_with_error(&gains);
     (gain.is_finite() && standard_error.is_finite()).then_some((gain, standard_error))
 }
 

@@ -55,7 +55,7 @@ pub enum WorldError {
     /// C expresses too little of the successors.
     #[error(
         "{elements} states express too little of the successors ({lost:.3} is lost, at most {max} may be); allow more \
-         of them or lengthen the kernel's lengthscales"
+         of them, a smaller tolerance, or longer lengthscales of the kernel"
     )]
     Lost {
         /// [`World::lost`](super::World::lost).

@@ -38,7 +38,11 @@ fn a_refit_of_few_rows_has_less_time_unless_somebody_asked_for_it() {
     assert_eq!(allowed(&asked_for), seconds(20.0));
     let due = |job| RefitJob { trigger: RefitTrigger::Rows, ..job };
     assert_eq!(allowed(&due(asked_for)), seconds(1.0));
-    assert_eq!(allowed(&due(job_of(2560, Settings::default()))), seconds(5.0));
+    let many = due(job_of(2560, Settings::default()));
+    assert_eq!(allowed(&many), seconds(5.0));
+    assert_eq!(allowed(&RefitJob { from: 2048, ..many }), seconds(1.0), "rows that are left out buy none");
+    let heads = vec![Head::new("h", Cumulant::Reward(1), Rate::Discount(0.5))];
+    assert_eq!(allowed(&due(job(Settings { heads, ..Settings::default() }))), seconds(20.0));
     assert_eq!(allowed(&due(job(Settings { refit_budget_s: 0.3, ..Settings::default() }))), seconds(0.3));
     assert_eq!(allowed(&due(job(Settings { refit_budget_s: 3.0, ..Settings::paper() }))), seconds(3.0));
 }

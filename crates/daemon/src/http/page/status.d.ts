@@ -720,6 +720,8 @@ export interface LastRefit {
   generation: number;
   /** Heads whose summed evidence chose the kernel, rewards among them; nil if the rewards alone chose. */
   heads?: number | null;
+  /** Whether the state hides something of what follows; nil where that could not be found out. */
+  hidden_state?: HiddenFound | null;
   /** How the sweeps of an improvement ended; nil if actions were not improved. */
   improvement?: ImprovementFound | null;
   /** Rows learned when the refit ended. */
@@ -806,6 +808,16 @@ export interface DirectionFound {
   direction: number[];
   /** Eigenvalue of Omega. */
   strength: number;
+}
+
+/** How far values learned from single rewards and values learned from whole returns are apart. */
+export interface HiddenFound {
+  /** Chains looked at. */
+  chains: number;
+  /** Whether there are enough chains, and the ratio is so large that what follows depends on more than the state. */
+  hidden: boolean;
+  /** Mean squared difference over what chance makes of it: about 1 where the state says all. */
+  ratio: number;
 }
 
 /** How the sweeps of an improvement ended. */

@@ -12,6 +12,7 @@ use crate::math::dense::Matrix;
 use crate::math::dictionary::{Dictionary, StoppingRule, pivoted_cholesky};
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Hyperparameters, Kernel};
+use crate::math::parts::sum_with_error;
 use crate::settings::Settings;
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
@@ -123,9 +124,7 @@ impl Change<'_> {
                 }
             }
         }
-        let (count, sum) = (gains.len() as f64, gains.iter().sum::<f64>());
-        let about: f64 = gains.iter().map(|gain| (gain - sum / count).powi(2)).sum();
-        let error = (about * count / (count - 1.0)).sqrt();
+        let (sum, error) = sum_with_error(&gains);
         (error.is_finite() && sum.is_finite()).then_some((sum, error))
     }
 }

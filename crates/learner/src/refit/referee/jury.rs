@@ -10,6 +10,7 @@
 
 use super::folds::each;
 use super::pieces::Pieces;
+use crate::math::parts::sum_with_error;
 
 /// Rounds in which the reference becomes the mean of the best candidates.
 const REFERENCE_ROUNDS: usize = 4;
@@ -188,9 +189,8 @@ impl<'a> Jury<'a> {
             verdicts.iter().map(more).sum::<f64>()
         };
         let each: Vec<f64> = self.pieces.pieces.iter().map(of).collect();
-        let (count, sum) = (each.len() as f64, each.iter().sum::<f64>());
-        let about: f64 = each.iter().map(|d| (d - sum / count).powi(2)).sum();
+        let (sum, error) = sum_with_error(&each);
         let total = self.pieces.weight.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-        (sum / total, (about * count / (count - 1.0).max(1.0)).sqrt() / total)
+        (sum / total, if each.len() > 1 { error / total } else { 0.0 })
     }
 }
