@@ -116,7 +116,7 @@ impl Marks {
         }
         let place = self.list.iter().position(|mark| counts[&mark.of.event.critic()] > OWN);
         if let Some(mark) = place.and_then(|place| self.list.remove(place)) {
-            // Without a page nobody asks for news.
+            // Only the page calls `news`: without one, numbers of dropped marks would pile up.
             self.changed.retain(|&number| number != mark.number);
         }
     }

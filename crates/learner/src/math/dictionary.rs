@@ -122,8 +122,8 @@ impl Dictionary {
         Ok(out)
     }
 
-    /// Admit the states numbered `chosen` of `states` (n, D), row-major, in that order, without any that the elements before express to
-    /// within the tolerance. The numbers of those that were admitted.
+    /// Admit the states numbered `chosen` of `states` (n, D), row-major, in that order. A state that the elements before it express to within
+    /// the tolerance is left out. Returns the numbers of the admitted states.
     pub fn admit_chosen(&mut self, states: &[f64], chosen: &[usize]) -> Vec<usize> {
         let admit = |&k: &usize| {
             let state = &states[k * self.dim..(k + 1) * self.dim];
